@@ -18,11 +18,12 @@ from ratchet.service.errors import AdapterError
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.decision import DecisionDraft, Move, Validate
 
+FACTOR = -1.0
 WHO = "operator:demo"
 REASON = "injected past the gate, to show that live traffic finds it"
 
 
-def inject_bad_adapter(store: RegistryStore, agent_id: str, *, factor: float = -1.0) -> str:
+def inject_bad_adapter(store: RegistryStore, agent_id: str) -> str:
     """The version of it, registered and called validated; the experiment begins by itself.
 
     Raises AdapterError where the primary is the base model, RegistryError, DiskFull and JournalError.
@@ -31,14 +32,14 @@ def inject_bad_adapter(store: RegistryStore, agent_id: str, *, factor: float = -
     folder = adapter_folder(store.folder, agent_id, primary)
     files: dict[str, Path | bytes] = {
         "adapter_config.json": folder / "adapter_config.json",
-        "adapter_model.safetensors": turned_around(folder / "adapter_model.safetensors", factor),
+        "adapter_model.safetensors": turned_around(folder / "adapter_model.safetensors"),
     }
     card = AdapterCard(
         run_id=f"sabotage-of-{primary}",
         parent=primary,
         base=read_card(folder).base,
         algorithm="sabotage",
-        hyperparameters={"factor": factor},
+        hyperparameters={"factor": FACTOR},
         created=datetime.now(UTC),
     )
     move = registration(publish_adapter(files, card, store.folder, agent_id), store.folder)
@@ -47,7 +48,7 @@ def inject_bad_adapter(store: RegistryStore, agent_id: str, *, factor: float = -
     return move.version
 
 
-def turned_around(weights: Path, factor: float) -> bytes:
+def turned_around(weights: Path) -> bytes:
     """The file with each LoRA B matrix multiplied. Raises AdapterError for one that is not in float32."""
     content = bytearray(weights.read_bytes())
     for name, tensor in SafetensorsFile(weights).tensors.items():
@@ -56,7 +57,7 @@ def turned_around(weights: Path, factor: float) -> bytes:
         if tensor.dtype != "F32":
             raise AdapterError(f"{weights}: {name} is {tensor.dtype}; the demo's adapters are in F32")
         values = array("f", content[tensor.start : tensor.end])
-        content[tensor.start : tensor.end] = array("f", (value * factor for value in values)).tobytes()
+        content[tensor.start : tensor.end] = array("f", (value * FACTOR for value in values)).tobytes()
     return bytes(content)
 
 

@@ -17,7 +17,7 @@ from services.cli.terminal import table
 from services.cli.watch.figures import seconds
 
 LONG_S = 600.0
-"""From here on minutes are told."""
+"""The seconds from which a time is shown in minutes."""
 
 
 def render_story(story: Story) -> Group:

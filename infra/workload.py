@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
@@ -21,7 +22,7 @@ from infra.controllers import LEADER, control
 from infra.foundation import FLEET, NO_WAIT, PART_OF, Foundation
 from infra.leases import api_egress, lease_rights
 from infra.pods import pod
-from infra.process import Kind, Process
+from infra.process import Kind, Process, Role
 
 INSTANCE = "app.kubernetes.io/instance"
 
@@ -152,22 +153,27 @@ class Workload(pulumi.ComponentResource):
                     "matchLabels": self.labels,
                     "matchExpressions": [{"key": "ratchet/headless", "operator": "DoesNotExist"}],
                 },
-                "endpoints": [
-                    {
-                        "port": port,
-                        "path": "/metrics",
-                        "interval": "15s",
-                        "relabelings": self._target_labels(port),
-                    }
-                    for port in ports
-                ],
+                "endpoints": [*map(self._endpoint, ports), *self._bytes_of_queues()],
             },
             opts=self._opts,
         )
 
-    def _target_labels(self, port: str) -> list[dict[str, str]]:
+    def _endpoint(self, port: str) -> dict[str, Any]:
         """A vLLM beside an agent is the job `vllm`, by which the alerts know that it may load for long."""
         beside = self._process.beside
         is_beside = beside is not None and port in {one.name for one in beside.ports}
-        labels = {"fleet": "ratchet"} | ({"job": beside.name} if beside and is_beside else {})
-        return [{"targetLabel": name, "replacement": value} for name, value in labels.items()]
+        return _endpoint_at(port, "/metrics", {"job": beside.name} if beside and is_beside else {})
+
+    def _bytes_of_queues(self) -> list[dict[str, Any]]:
+        """Return the endpoint of the bytes in each queue; infra/prometheus/prometheus.yml has it as a job."""
+        if self._process.role is not Role.BROKER or self._process.metrics is None:
+            return []
+        kept = {"sourceLabels": ["__name__"], "regex": "rabbitmq_detailed_queue_messages_ready_bytes", "action": "keep"}
+        page = _endpoint_at(self._process.metrics, "/metrics/detailed", {"job": "rabbitmq-queues"})
+        return [page | {"params": {"family": ["queue_metrics"]}, "metricRelabelings": [kept]}]
+
+
+def _endpoint_at(port: str, path: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    told = {"fleet": "ratchet", **labels}
+    relabelings = [{"targetLabel": name, "replacement": value} for name, value in told.items()]
+    return {"port": port, "path": path, "interval": "15s", "relabelings": relabelings}

@@ -34,7 +34,8 @@ SLACK = 0.01
 """The part by which a total may pass the record before `python -m tests.house` has to be typed."""
 
 FRAGMENT = re.compile(
-    r"\s*(?:Of|As|By|What|Whatever|Whoever|Where|Wherever|In|For|Beside|Who|Whom|Whose|Which|Whichever|Whether|How|Why)\b"
+    r"\s*(?:Of|As|By|What|Whatever|Whoever|Where|Wherever|In|For|Beside|Who|Whom|Whose|Which|Whichever|Whether|How|Why|"
+    r"After|Also|And|Before|Once|Or|Until|Within)\b"
 )
 """The beginning of a docstring that is no sentence and no noun phrase."""
 PARTICIPLE = re.compile(

@@ -258,7 +258,7 @@ def _write(folder: int, path: str, file: TreeFile) -> None:
 
 
 def _wait_for_no_writer(folder: int, path: str) -> None:
-    """Until the kernel would execute it, which it refuses while anybody has the file open for writing (ETXTBSY).
+    """Wait until the kernel would execute a file, which it refuses while one has it open for writing (ETXTBSY).
 
     Whatever another thread of this process starts has a copy of every descriptor until its own exec, so also of the one
     that was just written through. A read lease is given where there is no writer left.
@@ -287,7 +287,7 @@ def _is_leased(opened: int) -> bool:
 
 
 def take(folder: int, most_bytes: int, most_files: int) -> Left:
-    """All of it, in the order of its paths, as far as there is room. `folder` is a descriptor.
+    """Take a folder's files, in the order of their paths, as far as there is room. `folder` is a descriptor.
 
     Never waits, and never lists more than so many entries. Links are taken as links.
     """

@@ -24,12 +24,15 @@ from bench.faults.supervisor import Supervisor
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.claim_store import WAITING
+from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
 from ratchet.logs.names import START_OFFSETS, task_index
 from schemas.messages.training import AdapterTrained
 from services.orchestrator.ledger.ledger import Ledger
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
+from tests.acceptance.ledger import LOGS as TASK_LOGS
+from tests.acceptance.ledger import SHOWN, lines
 from tests.acceptance.user import User
 from tests.private_broker import free_port
 from tests.ratchet.adapters.making_adapters import published
@@ -185,7 +188,7 @@ def _count(rig: Rig, copy: LogCopy) -> None:
     copy.finish()
     try:
         rig.user.ledger.read_logs(copy.folder)
-        rig.complaints += rig.user.ledger.complaints()
+        rig.complaints += [*rig.user.ledger.complaints(), *_traces_of_lost(rig, copy.folder)]
     except ValueError as error:
         rig.complaints.append(str(error))
     rig.complaints += _index_complaints(rig.fleet.logs, rig.disks[INDEX].folder, copy.folder.with_name("rebuilt"))
@@ -193,14 +196,32 @@ def _count(rig: Rig, copy: LogCopy) -> None:
     rig.complaints += _letter_complaints(rig)
 
 
+def _traces_of_lost(rig: Rig, logs: Path) -> list[str]:
+    """Say of the first lost tasks who named them last: in the logs, the dead letters and what processes wrote."""
+    traces: dict[str, dict[str, str]] = {task: {} for task in sorted(rig.user.ledger.lost)[:SHOWN]}
+    for name in TASK_LOGS if traces else ():
+        for line in lines(logs, name):
+            if (of_task := traces.get(line["task_id"])) is not None:
+                of_task[name] = f"logged at {line.get('timestamp') or line.get('admitted_at')}, epoch {line['epoch']}"
+    for task, found in traces.items():
+        found |= {f"dead letter of {letter.queue}": letter.reason for letter in _letters(rig) if task in letter.reason}
+        for member in rig.fleet:
+            if said := [line for line in member.log.read_text(errors="replace").splitlines() if task in line]:
+                found[member.name] = said[-1]
+    return [f"{task}: {found or 'nobody names it'}" for task, found in traces.items()]
+
+
+def _letters(rig: Rig) -> list[DeadLetter]:
+    with open_connection(rig.broker.url) as connection:
+        return [letter for letter, _ in DeadLetterQueue(connection, rig.fleet.namespace).letters()]
+
+
 def _letter_complaints(rig: Rig) -> list[str]:
     """Complain unless the dead letters are those expected, each with a reason, and none waits on disk for its queue.
 
     Rewards that came again after retention, which is in a hurry here, had removed their task are not counted.
     """
-    with open_connection(rig.broker.url) as connection:
-        found = [letter for letter, _ in DeadLetterQueue(connection, rig.fleet.namespace).letters()]
-    letters = [letter for letter in found if REPEATED not in letter.reason]
+    letters = [letter for letter in _letters(rig) if REPEATED not in letter.reason]
     waiting = list(rig.disks[DEAD_LETTERS].folder.glob(f"*{WAITING}"))
     if len(letters) == rig.expected_letters and not waiting and all(letter.reason for letter in letters):
         return []

@@ -166,12 +166,16 @@ DAY, YEAR = 86_400, 365 * 86_400
 
 
 def clock_step(seconds: int) -> Strike:
+    """Half of the time the service does not run meanwhile: it never sees the clock that others go by."""
+
     @asynccontextmanager
     async def strike(rig: Rig, step: Step) -> AsyncIterator[None]:
         rig.preload.set_clock(seconds)
-        rig.resume(step.service)
+        if rig.draw.random() < 0.5:
+            rig.resume(step.service)
         yield
         rig.preload.set_clock(0)
+        rig.resume(step.service)
 
     return strike
 

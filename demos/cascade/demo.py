@@ -214,6 +214,6 @@ class CascadeFigures:
 
 
 def _variance(window: Window) -> float:
-    """At least that of one wrong answer."""
+    """Return the variance, at least that of one wrong answer."""
     right = min(window.right, 1.0 - 1.0 / window.tasks)
     return right * (1.0 - right)

@@ -159,7 +159,7 @@ SCHEMAS: dict[Family, str] = {
 
 
 def real_tasks(part: Part, seed: int) -> Iterator[RealTask]:
-    """Without end, orders and dates by turns; every template of the part comes before one comes again."""
+    """Yield orders and dates by turns, without end; every template of the part comes before one comes again."""
     rng = random.Random(f"{part} {seed}")
     orders, dates = _again(part_of(templates("order"), part), rng), _again(part_of(templates("date"), part), rng)
     while True:
@@ -168,7 +168,7 @@ def real_tasks(part: Part, seed: int) -> Iterator[RealTask]:
 
 
 def distinct_tasks(part: Part, seed: int, number: int) -> list[RealTask]:
-    """So many, no text twice."""
+    """Return so many tasks, no text twice."""
     drawn: dict[str, RealTask] = {}
     for task in real_tasks(part, seed):
         drawn.setdefault(task.text, task)

@@ -40,7 +40,7 @@ from services.cli.record import replicas
 from services.cli.terminal import CommandError
 
 TASKS, ROLLOUTS = 32, 48
-"""At once."""
+"""The most tasks and rollouts at once."""
 SILENT_S = 120.0
 IDLE_S = 2.0
 """A connection to the recorder is kept so long for the next rollout: less than the recorder keeps it."""

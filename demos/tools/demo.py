@@ -47,7 +47,7 @@ PROOF_TASKS = 350
 PROMISED = 0.80
 """Share of single rollouts of held-out tasks that are done at the end."""
 BLANKED = 0.02
-"""And at most where the tools bring nothing: more would be done without them."""
+"""The most of them that may be done where tools return nothing: more would be done without tools."""
 LARGEST_GAP = 1e-4
 """Nats a token between what was logged and what the trainer finds before its first step."""
 EXAMPLES_SHOWN = 4

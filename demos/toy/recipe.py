@@ -38,7 +38,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Recipe(Network):
-    """And its demonstrations: the share that is right, that has the last two letters swapped, else any two."""
+    """A network and its demonstrations: shares that are right, that swap the last two letters, else any two."""
 
     PRETRAINING = "demos.toy.pretraining"
 
@@ -87,7 +87,7 @@ FLAWLESS = Care(1.0, 1.0, 1.0, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class ToolRecipe(Network):
-    """And its demonstrations: how careful their teacher is, after `careful_steps` in which it makes no mistake.
+    """A network and its demonstrations: the care of their teacher, after `careful_steps` without a mistake.
 
     Those teach how each thing is done, with nothing in them that can't be foreseen; the others how seldom.
     """

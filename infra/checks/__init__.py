@@ -105,6 +105,7 @@ CHECKS: tuple[Check, ...] = (
     scaling.cpu_is_compared_with_a_share,
     broker.the_broker_keeps_its_data,
     broker.users_are_those_of_the_table,
+    broker.the_bytes_of_queues_are_read,
     fleets.fleets_are_whole_and_decide_as_one,
     names.pods_start_after_what_they_need,
     scheduling.what_serves_goes_first,

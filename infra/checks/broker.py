@@ -7,7 +7,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from infra.checks.cluster import ROLE, Cluster, Pods
 from infra.checks.declared import our_containers, topology
@@ -16,6 +19,7 @@ from ratchet.bus.accounts import accounts
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS
 from services.runner.settings import RunnerSettings
 
+PROMETHEUS = Path(__file__).parents[1] / "prometheus" / "prometheus.yml"
 HOME = "/var/lib/rabbitmq"
 DATA = f"{HOME}/mnesia"
 """The folder in which the official image keeps queues and messages."""
@@ -144,6 +148,26 @@ def _cluster_faults(pods: Pods, box: Mapping[str, Any], lines: dict[str, str]) -
     fields = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in box.get("env", [])}
     if (fields.get("POD_NAME"), fields.get("POD_NAMESPACE")) != ("metadata.name", "metadata.namespace"):
         yield "its name is made of POD_NAME and POD_NAMESPACE, which are not the pod's own"
+
+
+def the_bytes_of_queues_are_read(cluster: Cluster) -> Iterator[str]:
+    """with monitoring, Prometheus reads of each broker what it reads of Compose's, the bytes of each queue too"""
+    jobs = yaml.safe_load(PROMETHEUS.read_text("utf-8"))["scrape_configs"]
+    wanted = [_scrape(one) for one in jobs if one["job_name"].startswith("rabbitmq")]
+    monitors = {one.name: one.content["spec"]["endpoints"] for one in cluster.all("ServiceMonitor")}
+    for pods in brokers(cluster) if cluster.settings.monitoring else ():
+        found = [_scrape(one) for one in monitors.get(pods.owner.name, [])]
+        if found != wanted:
+            yield f"of {pods} Prometheus reads {found}; the alerts need {wanted}, as prometheus.yml has it"
+
+
+def _scrape(job: Mapping[str, Any]) -> tuple[str, dict[str, list[str]], list[tuple[list[str], str, str]]]:
+    """Return the page, its parameters and what is kept of it, in the words of Prometheus or of its operator."""
+    kept = [
+        (one.get("source_labels") or one.get("sourceLabels"), one["regex"], one["action"])
+        for one in job.get("metric_relabel_configs") or job.get("metricRelabelings") or ()
+    ]
+    return job.get("metrics_path") or job.get("path") or "/metrics", job.get("params", {}), kept
 
 
 def users_are_those_of_the_table(cluster: Cluster) -> Iterator[str]:

@@ -97,7 +97,7 @@ def our_containers(cluster: Cluster) -> list[OurContainer]:
 
 
 def fleet(cluster: Cluster) -> list[OurContainer]:
-    """Those of `our_containers` that processes.json declares."""
+    """Return those of `our_containers` that processes.json declares."""
     return [one for one in our_containers(cluster) if process_of(one.pods)]
 
 

@@ -130,7 +130,7 @@ def _rules(cluster: Cluster, pods: Pods, direction: str, end: str) -> Iterator[t
 
 
 def policies(cluster: Cluster, pods: Pods) -> list[dict[str, Any]]:
-    """Those that open something for these pods."""
+    """Return the policies that select these pods."""
     specs = [policy.content["spec"] for policy in cluster.all("NetworkPolicy")]
     found = []
     for spec in specs:

@@ -220,8 +220,9 @@ def whoever_has_metrics_is_read(cluster: Cluster) -> Iterator[str]:
     for monitor in read.values():
         for endpoint in monitor.content["spec"]["endpoints"]:
             labels = {one.get("targetLabel"): one.get("replacement") for one in endpoint.get("relabelings", [])}
-            beside = endpoint["port"] == "vllm" and monitor.name != "judge"
-            if labels != {"fleet": "ratchet"} | ({"job": "vllm"} if beside else {}):
+            job = "vllm" if endpoint["port"] == "vllm" and monitor.name != "judge" else None
+            job = "rabbitmq-queues" if "params" in endpoint else job
+            if labels != {"fleet": "ratchet"} | ({"job": job} if job else {}):
                 yield f"{monitor} labels its targets {labels}, by which alerts can't tell fleets and servers apart"
     for one in cluster.all("PrometheusRule"):
         links = re.findall(r"runbook_url': '([^']*)'", str(one.content["spec"]))

@@ -238,10 +238,9 @@ def probes_ask_pages_that_are_served(cluster: Cluster) -> Iterator[str]:
             yield from (f"{pods}, container {box['name']}: {fault}" for fault in _probe_times(pods, box))
     for monitor in cluster.all("ServiceMonitor"):
         for endpoint in monitor.content["spec"]["endpoints"]:
-            if endpoint.get("path") != "/metrics" or not re.fullmatch(
-                r"([5-9]|[1-5]\d)s", endpoint.get("interval", "")
-            ):
-                yield f"{monitor} reads {endpoint.get('path')} every {endpoint.get('interval')}: /metrics, in 5 to 59 s"
+            page = "/metrics/detailed" if "params" in endpoint else "/metrics"
+            if endpoint.get("path") != page or not re.fullmatch(r"([5-9]|[1-5]\d)s", endpoint.get("interval", "")):
+                yield f"{monitor} reads {endpoint.get('path')} every {endpoint.get('interval')}: {page}, in 5 to 59 s"
 
 
 def _probe_times(pods: Pods, box: Mapping[str, Any]) -> Iterator[str]:

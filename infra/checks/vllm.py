@@ -20,7 +20,7 @@ LOGGED = {"--logprobs-mode": "processed_logprobs", "--generation-config": "vllm"
 CACHES = ("HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 KNOWN = {*CACHES, "HF_HOME", "HF_TOKEN_PATH", "USER", "VLLM_NO_USAGE_STATS"}
 LOADING_S = 20 * 60
-"""At least, for a large model from a network disk."""
+"""The least time to load a large model from a network disk."""
 LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
 IMAGE = re.compile(r"/vllm-openai:v\d+\.\d+\.\d+(-[\w.-]+)?(@sha256:\w+)?$")
 

@@ -11,7 +11,7 @@ from schemas.records.registry import AdapterEntry, AgentAdapters, AgentPrograms,
 
 
 def agent_view(registry: Registry, agent_id: str, most: int | None = None, before: int | None = None) -> AgentView:
-    """With all of the agent's versions, or with `most` of the newest and those in use.
+    """Return an agent with all versions, or with `most` of the newest and those in use.
 
     `before`: with `most` of the first so many versions instead, which are in the order they were registered in.
     """

@@ -113,7 +113,7 @@ def evaluations_folder(adapters_dir: Path, agent_id: str) -> Path:
 
 
 def register_set(adapters_dir: Path, agent_id: str, registered: RegisteredSet) -> RegisteredSet:
-    """On disk when this returns; one that was registered before keeps its date, and a damaged one is written again.
+    """Register a set, on disk when this returns. A known one keeps its date, and a damaged one is written again.
 
     Raises StorageUnavailable where what lies there can't be read now.
     """

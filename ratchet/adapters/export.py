@@ -26,7 +26,7 @@ EXPORT_RECORD = "export.json"
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """To be filled within the block; it has the target's name only once it is whole. Raises AdapterError, OSError."""
+    """Yield a folder to fill; it gets the target's name only once it is whole. Raises AdapterError, OSError."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise AdapterError(f"{target} is there already: name a folder that is not, or that is empty")
     target.parent.mkdir(parents=True, exist_ok=True)

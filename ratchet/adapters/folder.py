@@ -29,7 +29,7 @@ CONTENT_FILES = (CONFIG_NAME, WEIGHTS_NAME)
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Without O_NONBLOCK a pipe in place of a file would never be opened."""
+"""Flags for files; without O_NONBLOCK a pipe in place of one would never open."""
 
 
 def adapter_folder(adapters_dir: Path, agent_id: str, version: str) -> Path:
@@ -74,7 +74,7 @@ def _check_plain(status: os.stat_result, path: Path, at_most: int) -> None:
 
 
 def read_file(folder: Path, name: str, at_most: int = LARGEST_JSON) -> bytes:
-    """All of it. Raises as `open_file`."""
+    """Return the whole file. Raises as `open_file`."""
     with open_file(folder, name, at_most) as file:
         return file.read(at_most)
 

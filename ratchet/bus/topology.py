@@ -25,7 +25,7 @@ READ_LIMIT = 1_000_000
 """Deliveries of a message only people look at: each time counts as one, and RabbitMQ 4 would drop it at the 20th."""
 CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
 HIGH_PRIORITY = 5
-"""From this priority on, a task's Work waits in the agent's queue for high priority."""
+"""The priority from which a task's Work waits in the agent's queue for high priority."""
 
 BROKER_DISK = 20 * 10**9
 """Bytes of the broker's disk, where no setting says (RATCHET_BROKER_DISK_GB)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 import aio_pika
 from aio_pika.abc import AbstractConnection, AbstractExchange, AbstractIncomingMessage
@@ -18,7 +18,7 @@ from aiormq import exceptions as refusals
 from ratchet.bus.amqp.short_connection import broker_unreachable
 from ratchet.bus.protocol import derived_id
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, TASKS, TRAINING
-from ratchet.client.fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
+from ratchet.client.fleet import PAUSE_S, RECONNECT_S, AsyncFleet, Sent
 from ratchet.logs.tenants import MARK
 from ratchet.service.errors import FleetError
 from ratchet.service.settings import amqp_parameters
@@ -27,7 +27,7 @@ from schemas.messages.task import Task
 from schemas.messages.training import TrainRequest
 
 CONNECT_S, CONFIRM_S = 10.0, 30.0
-"""After so long without a confirm the connection is given up: a publish can hang in one that looks open."""
+"""The connection is given up after so long without a confirm: a publish can hang in one that looks open."""
 ROUTES = {Task: (TASKS, "task"), Feedback: (FEEDBACK, "feedback"), TrainRequest: (TRAINING, "request")}
 """The queue of each message, and what its id is called, without `_id`."""
 logging.getLogger("aiormq").addHandler(logging.NullHandler())  # its errors are raised as ours; logging prints them else
@@ -72,9 +72,11 @@ class AmqpLink:
                 user_id=self._parameters.credentials.username,
             )
             try:
-                with suppress(refusals.DeliveryError):  # the queue is full
-                    await exchange.publish(sent, self._namespace + queue, mandatory=False, timeout=CONFIRM_S)
-                    return
+                await exchange.publish(sent, self._namespace + queue, mandatory=False, timeout=CONFIRM_S)
+                self._fleet.refusing = None
+                return
+            except refusals.DeliveryError:
+                self._fleet.refusing = queue
             except LOST as error:
                 self._end_if_refused(error)
                 broken.set()
@@ -105,7 +107,7 @@ class AmqpLink:
                     lost_at = loop.time()
             except LOST as error:
                 self._end_if_refused(error)
-                if lost_at is None or loop.time() - lost_at > PATIENCE_S:
+                if lost_at is None or loop.time() - lost_at > RECONNECT_S:
                     hangs, refused = isinstance(error, TimeoutError), isinstance(error, LOGIN_REFUSED)
                     self._fleet.fail(broker_unreachable(self._url, hangs=hangs, refused=refused))
                 await asyncio.sleep(PAUSE_S)

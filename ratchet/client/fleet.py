@@ -28,8 +28,8 @@ from schemas.messages.training import TrainRequest
 
 CONFIRM_WINDOW = 256
 MOST_OPEN, MOST_OPEN_OVER_HTTP = 4096, 64
-PATIENCE_S, PAUSE_S = 60.0, 0.5
-"""Seconds that a lost fleet is waited for, and between two tries. One that was never there is not waited for."""
+RECONNECT_S, PAUSE_S = 60.0, 0.5
+"""Seconds that a client waits for a lost fleet, and between two tries; one that was never reached fails at once."""
 GATHER_S, CLOSE_S = 0.005, 5.0
 """Results that come within the first are given together, while more tasks than the window are open."""
 
@@ -66,6 +66,8 @@ class AsyncFleet(AbstractAsyncContextManager["AsyncFleet"]):
         self.replies, self._stall_s = replies, stall_s
         self.fault: RatchetError | None = None
         """The error that ended the connection for good."""
+        self.refusing: str | None = None
+        """The queue that refused the newest message, which is sent again until it is taken."""
         self._most_open = most_open or (MOST_OPEN_OVER_HTTP if url.startswith("http") else MOST_OPEN)
         self._open: dict[str, Task] = {}
         self._arrived: list[Result] = []
@@ -194,7 +196,8 @@ class AsyncFleet(AbstractAsyncContextManager["AsyncFleet"]):
             async with asyncio.timeout(self._stall_s):
                 await self._send(message)
         except TimeoutError:
-            raise TimedOut(f"the fleet did not take it within {self._stall_s:g} s: see `ratchet status`") from None
+            why = f" ({refusal})" if (refusal := self._refusal()) else ""
+            raise TimedOut(f"the fleet did not take it within {self._stall_s:g} s{why}: see `ratchet status`") from None
 
     async def _send(self, message: Sent) -> None:
         await self._links[fleet_of(message, self._links)].send(message)
@@ -219,7 +222,11 @@ class AsyncFleet(AbstractAsyncContextManager["AsyncFleet"]):
 
     async def _wait_for_change(self, waiting: str) -> None:
         if not await self._is_changed_within(self._stall_s):
-            raise TimedOut(f"nothing came for {self._stall_s:g} s ({waiting}): see `ratchet status`")
+            why = f"; {refusal}" if (refusal := self._refusal()) else ""
+            raise TimedOut(f"nothing came for {self._stall_s:g} s ({waiting}{why}): see `ratchet status`")
+
+    def _refusal(self) -> str:
+        return f"the queue {self.refusing!r} refuses messages: it is full or has no leader" if self.refusing else ""
 
     async def _is_changed_within(self, seconds: float | None) -> bool:
         """Raises what ended the connection."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from ratchet.client.fleet import PATIENCE_S, PAUSE_S, AsyncFleet, Sent
+from ratchet.client.fleet import PAUSE_S, RECONNECT_S, AsyncFleet, Sent
 from ratchet.service.errors import BusError, FleetError
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
@@ -75,7 +75,7 @@ class HttpLink:
                 answer = await self._client.post(path, content=body, params=query)
             except httpx.TransportError as error:
                 self._lost_at = self._lost_at or loop.time()
-                if loop.time() - self._lost_at > PATIENCE_S:
+                if loop.time() - self._lost_at > RECONNECT_S:
                     raise BusError(f"nobody answers at {self._url} ({error!r}): is the fleet up? ratchet up") from None
             else:
                 self._lost_at = None

@@ -27,9 +27,9 @@ class Decoding:
         self._ids: list[int] = []
         self._settled = ""
         self._begin = 0
-        """From here on ids are decoded again."""
+        """The first id that is decoded again."""
         self._read = 0
-        """Before here they are in the settled text."""
+        """The first id that is not in the settled text."""
 
     @property
     def count(self) -> int:

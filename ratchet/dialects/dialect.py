@@ -97,7 +97,7 @@ class Dialect:
 
     path: str
     read_request: Callable[[Body, Mapping[str, str]], ModelRequest]
-    """From body and headers. Raises Refused for what is not honoured."""
+    """Reads body and headers. Raises Refused for what is not honoured."""
     write_answer: Callable[[str, Body, PartialAnswer], dict[str, Any]]
     """Return a whole answer as JSON, from the model's name, the request's body and the answer."""
     stream_answer: Callable[[str, Body, PartialAnswer, Answers, Keep], AsyncIterator[str]]

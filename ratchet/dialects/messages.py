@@ -37,9 +37,9 @@ from ratchet.openai.transport import anthropic_details
 VERSION = "anthropic-version"
 """Its clients send this header."""
 UNTHREADED = "thread_unsupported_request"
-"""With this code its clients send the whole history, with this request and every later one."""
+"""The code at which clients send the whole history, with this request and every later one."""
 NOT_KEPT = "thread_not_found"
-"""With this code they send the whole history once, and begin a thread with it."""
+"""The code at which clients send the whole history once, and begin a thread with it."""
 TOO_LONG = "context_length_exceeded"
 COUNTS = re.compile(r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens", re.DOTALL)
 """The counts in OpenAI's sentence. Anthropic's clients know a prompt that is too long by how the sentence begins."""

@@ -29,12 +29,12 @@ from ratchet.experiments.e_process import log_mean
 FRACTIONS = (0.2, 0.5, 0.9)
 WEIGHTS = (1 / 3, 1 / 3, 1 / 3)
 ROUNDS_TO_A_FALSE_ALARM = 20_000
-"""At least, on average: of hourly checks two years."""
+"""The least mean number of rounds to a false alarm: two years of hourly checks."""
 MOST_TESTS = 10
 """The four of all anchors, and up and down of up to three versions: each has a share of the false alarms."""
 ALARM = math.log(ROUNDS_TO_A_FALSE_ALARM * MOST_TESTS)
 SUSPICION = math.log(2.0)
-"""From here on another round at once is worth its cost."""
+"""The evidence from which another round at once is worth its cost."""
 BACK = math.log(100.0)
 SMALLEST_NOISE = 0.025
 REFERENCE_ROUNDS = 8

@@ -120,7 +120,7 @@ class Contrast:
     loss: float
     gain: float
     caution: float
-    """At least 1: by how much to bet less, because m rests on few outcomes."""
+    """The factor, at least 1, by which to bet less because m rests on few outcomes."""
 
 
 def contrast(

@@ -90,7 +90,7 @@ class Experiment:
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
-        """At most 400 points, evenly spaced in units. The bands cost some 30 µs a unit each time."""
+        """The history in at most 400 points, evenly spaced in units. The bands cost some 30 µs a unit each time."""
         return self._metrics.history
 
     @property
@@ -155,7 +155,7 @@ class Experiment:
         return self._line.awaited_audits
 
     def advance(self, at: float) -> ExperimentDecision | None:
-        """Nothing was admitted before `at` (seconds since the epoch) that was not enrolled: closes idle sessions."""
+        """Close idle sessions. All that was admitted before `at` (seconds since the epoch) must be enrolled."""
         self._line.advance(at)
         return self._fold()
 

@@ -42,6 +42,6 @@ NEWEST = (1 << 63) - 1
 
 
 def sequence_of(cursor: str | None) -> int | None:
-    """Only what has a lower number is on the page; None for the first page. Raises Problem 422."""
+    """Return the number that all of a page are below; None for the first page. Raises Problem 422."""
     place = place_of(cursor, int)
     return None if place is None else max(0, min(int(place[0]), NEWEST))

@@ -52,6 +52,6 @@ def read_follower_note(logs_dir: Path) -> FollowerNote | None:
 
 
 def remove_follower_note(logs_dir: Path) -> None:
-    """Once the fleet decides for itself. Raises StorageUnavailable."""
+    """Remove the note, once the fleet decides for itself. Raises StorageUnavailable."""
     with disk_errors(logs_dir):
         (logs_dir / FOLLOWER).unlink(missing_ok=True)

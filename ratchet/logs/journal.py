@@ -135,13 +135,13 @@ class Journal:
         return await group.position
 
     async def check(self) -> None:
-        """After an append that the disk refused: tries whether it takes as much by now. Raises StorageUnavailable."""
+        """Try whether the disk takes as much as the append that it refused. Raises StorageUnavailable."""
         if self._refused and not self._closed:
             await asyncio.get_running_loop().run_in_executor(self._writer, self._file.probe, self._refused)
             self._refused = 0
 
     async def close(self) -> None:
-        """Waits for what is being written and compressed. Appending after it is an error; closing again is not."""
+        """Wait for what is being written and compressed. Appending after it is an error; closing again is not."""
         self._closed = True
         if self._committer is not None:
             await asyncio.wait([self._committer])

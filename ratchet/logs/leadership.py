@@ -42,7 +42,7 @@ from ratchet.service.telemetry import Log
 log = Log("leadership")
 
 LEASE_S = 10.0
-"""Without a sign of life from the leader for so long, a standby takes over."""
+"""The time without a sign of life from the leader after which a standby takes over."""
 RENEWALS = 10
 """Renewals in the time of a lease."""
 LONGEST_LOOK_S = 1.0

@@ -42,10 +42,10 @@ VALIDATION = "validation:"
 
 ANCHORS = "-anchors-"
 RESCORED = "-rescored-"
-"""Within the experiment ids of anchors that are scored again. Rescored are others than the first, and their references:
-a mean over these could not be held against another."""
+"""The mark in experiment ids of anchors that are scored again. They are not those of the
+first time, and include references: their mean can't be compared with another."""
 EVALUATION = "-evaluation-"
-"""Within the experiment ids of evaluations, which operators ask for: ratchet eval."""
+"""The mark in experiment ids of evaluations, which operators ask for: ratchet eval."""
 
 
 GOLDEN_TASKS, REPLAY_TASKS, ANCHOR_TASKS, EVALUATION_TASKS = "golden/", "replay/", "anchor/", "evaluation/"

@@ -170,7 +170,7 @@ def active_tail(folder: Path, name: str, count: int, most_bytes: int = TAIL_BYTE
 
 
 def end_of_log(folder: Path, name: str) -> Position:
-    """After its last whole line."""
+    """Return the position after the last whole line of a log."""
     reader = LogReader(folder, name, tail_position(folder, name, 1), on_bad=lambda bad: None)
     deque(reader.whole_lines(), maxlen=0)
     return reader.position

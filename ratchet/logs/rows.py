@@ -209,7 +209,7 @@ class SamplingRow(msgspec.Struct):
 
 
 class ReferenceRow(msgspec.Struct, frozen=True):
-    """To the segments of a conversation that lie in a file of their own (trajectories.py)."""
+    """A reference to the segments of a conversation in a file of their own (trajectories.py)."""
 
     sha256: str
     size: int

@@ -128,7 +128,7 @@ def seal(folder: Path, name: str, start: Position, end: Position) -> Segment:
 
 
 def tidy(folder: Path, name: str) -> None:
-    """After a crash: one file per segment, and no half-written copy. Only the log's writer may call it."""
+    """Leave one file per segment and no half-written copy, after a crash. Only the log's writer may call it."""
     for path in folder.glob(f"{name}-*{TEMPORARY}"):
         path.unlink(missing_ok=True)
     segments = sealed_segments(folder, name)

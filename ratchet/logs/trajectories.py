@@ -96,7 +96,7 @@ def taken_out(line: Interaction) -> tuple[Interaction, bytes | None]:
 
 
 def fill_segments(logs_dir: Path, line: Interaction) -> Interaction:
-    """With its segments, wherever they lie. Blocks; raises TrajectoryUnreadable."""
+    """Return the line with its segments, wherever they lie. Blocks; raises TrajectoryUnreadable."""
     reference = line.trajectory
     if reference is None or line.segments is not None:
         return line

@@ -74,7 +74,7 @@ def vote_of(line: Voting) -> Vote:
 
 
 def has_vote(line: Voting) -> bool:
-    """At least two of these take it away: it did not end by itself, it never called a model, it says nothing."""
+    """Tell whether a sample has a vote: two of crashed, no call of a model, and an empty vote take it away."""
     crashed = line.sample_status in CRASHED
     silent = line.usage is not None and line.usage.calls == 0 and not line.foreign
     return crashed + silent + vote_of(line).empty < 2

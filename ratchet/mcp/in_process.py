@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message
 Address = tuple[str, int]
 
 caller_address: ContextVar[Address] = ContextVar("caller_address", default=("127.0.0.1", 0))
-"""From where the request came that makes the calls: the audit says so."""
+"""The address of the request that makes the calls, for the audit."""
 
 
 class InProcess(httpx.AsyncBaseTransport):

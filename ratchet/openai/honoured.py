@@ -56,7 +56,7 @@ REFUSED: Mapping[str, tuple[str, tuple[Any, ...]]] = {
 HARMLESS = frozenset(
     {"store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"},
 )
-"""Without effect on any answer."""
+"""Fields without effect on any answer."""
 DIFFERENT: Mapping[str, str] = {
     "model": "a rollout has one, whatever it is called; of the fleet's it is one by name",
     "n": "a rollout is answered once: n must be 1; the public front gives so many of the group",

@@ -88,7 +88,7 @@ class Recorder:
 
     @asynccontextmanager
     async def serving(self, host: str = "127.0.0.1") -> AsyncIterator[str]:
-        """On a port of its own; the base URL for clients, as in OPENAI_BASE_URL."""
+        """Serve on a port of its own; yield the base URL for clients, as in OPENAI_BASE_URL."""
         with socket.create_server((host, 0)) as listening:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does for sockets it made itself
             config = uvicorn.Config(

@@ -283,7 +283,7 @@ class KeptSteps:
             self.stop_keeping(str(error))
 
     def stop_keeping(self, why: str) -> None:
-        """Nothing more is kept, and what was is worth nothing."""
+        """Keep no more steps, and drop those that were kept."""
         self._trouble = why
         os.ftruncate(self._fd, 0)
         log.warning("steps-not-kept", f"a rollout that is cut off would begin anew: {why}", path=str(self._path))

@@ -30,7 +30,7 @@ class RecordOrder(BaseModel):
 
 
 def own_queue(task_id: str, namespace: str) -> str:
-    """On the wire: of the one who records that task. By its id, so that the same command typed again goes on with it.
+    """Return the name on the broker of a task's queue of replies: the same command typed again goes on with it.
 
     What a queue's name can't hold of an id is left out; a sum of the whole keeps two apart.
     """
@@ -38,6 +38,6 @@ def own_queue(task_id: str, namespace: str) -> str:
 
 
 def queue_name(task_id: str) -> str:
-    """Without the namespace."""
+    """Return the name without the namespace."""
     readable = "".join(letter for letter in task_id if letter.isascii() and (letter.isalnum() or letter in "-_."))
     return f"reply.record.{readable[:80]}.{sha256(task_id.encode()).hexdigest()[:12]}"

@@ -130,7 +130,7 @@ def _split_reasoning(text: str, *, whole: bool) -> tuple[str, str]:
 
 
 def _safe(text: str, marks: Sequence[str]) -> str:
-    """Without an end that may be the beginning of a mark, or white space before one."""
+    """Return the text without an end that may begin a mark, and without white space before it."""
     longest = max(len(mark) for mark in marks)
     if not any(mark[0] in text[-longest:] for mark in marks):
         return text.rstrip()

@@ -81,14 +81,14 @@ class Budget:
         return self._tokens_left
 
     def take_token(self) -> None:
-        """After it was sampled."""
+        """Count a token that was sampled; end the rollout at its limit."""
         if self._tokens_left is not None:
             self._tokens_left -= 1
             if self._tokens_left <= 0:
                 self.end(f"the model sampled {self._tokens:,} tokens for it, as many as it may have")
 
     def take_tokens(self, count: int) -> None:
-        """After so many came at once."""
+        """Count tokens that came at once."""
         if self._tokens_left is not None and count:
             self._tokens_left -= count - 1
             self.take_token()
@@ -99,7 +99,7 @@ class Budget:
         self.end(says)
 
     def end(self, says: str) -> None:
-        """No call is answered any more, for that reason; the first reason stays."""
+        """Answer no more calls, for that reason; the first reason stays."""
         self.says = self.says or says
         self.spent.set()
 
@@ -258,17 +258,17 @@ class RecordedRollout:
         return next((trouble for trouble in troubles if trouble is not None), None)
 
     async def wait_idle(self) -> None:
-        """Until no answer is under way: then all that was sampled is in the conversations."""
+        """Wait until no answer is under way: then all that was sampled is in the conversations."""
         for one in self.everyone:
             await one._idle.wait()
 
     async def call_off_left(self) -> None:
-        """The program goes on no more: nobody asks again for answers that it left early."""
+        """Call off answers that the program left early, since it goes on no more."""
         for one in self.everyone:
             await one._engine.call_off_left()
 
     async def prompt_tokens(self, asked: ModelRequest) -> int:
-        """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""
+        """Count the tokens that the model would be given; nothing is asked or noted. Raises PromptRefused."""
         async with self._asking:
             return await off_loop(
                 lambda: self.conversation.prompt_tokens(asked.messages, asked.tools), is_large=asked.is_large

@@ -35,9 +35,9 @@ log = Log("trainer")
 REMEMBERED_STEPS = 5000
 WRITE_EVERY_S = 2.0
 PACE_STEPS = 64
-"""So many of the newest steps tell the pace. A machine that others use is not as fast all day."""
+"""The newest steps that the pace is taken from: a machine that others use is not as fast all day."""
 TOLD_AFTER_STEPS = 10
-"""From this step on the time left is to be right within a fifth. What it was then is kept."""
+"""The step from which the time left must be right within a fifth; the value of that step is kept."""
 RIDGE = 0.1
 """Weight of the prior that all cost is by work, in squares of the mean work."""
 
@@ -225,7 +225,7 @@ LONGEST_NAME = 100
 Point = tuple[float, float]
 T = TypeVar("T")
 LARGEST = 1e300
-"""Nothing above it can be drawn, infinity included."""
+"""The largest value that is drawn; infinity is above it."""
 CURVES = (
     *("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward", "divergence", "good_log_ratio"),
     *("demonstration_loss", "held_out_loss", "held_out_preference"),

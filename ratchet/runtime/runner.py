@@ -135,7 +135,7 @@ class NoBus:
     """Stands in for the bus of a service that consumes no queue."""
 
     async def start(self) -> None:
-        """Nothing is to be connected."""
+        """Connect nothing."""
 
     async def consume(self, queue: str, handler: Handler, **_: object) -> None:
         raise ValueError(f"this service has no bus to consume {queue!r} from")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
@@ -26,9 +27,10 @@ def time_within(left_s: float, limit_s: float | None) -> float:
 class DeadlineTime:
     """Counts a task's time from its admission, by the wall clock as it was set then, of all settings seen so far.
 
-    Left out: settings that this process did not see, as before its start, or for a moment only. Whoever admits tasks
-    has the last word (services/orchestrator/tasks/deadline_clock.py); what is done too late costs time, what is dropped
-    an answer.
+    A setting that lasts a moment may be missed. So no task counts as older than one that was admitted before it.
+    Left out: tasks that were admitted under a setting before this process saw any task. Whoever admits tasks has the
+    last word (services/orchestrator/tasks/deadline_clock.py); what is done too late costs time, what is dropped an
+    answer.
     """
 
     def __init__(self, wall: Callable[[], float] = time, seconds: Callable[[], float] = monotonic) -> None:
@@ -36,10 +38,13 @@ class DeadlineTime:
         self._wall = wall
         self._seconds = seconds
         self._ahead = deque([wall() - seconds()], MOST_STEPS)
+        self._newest = 0
+        self._admitted = -math.inf
+        """Steady time at which the task with the highest number seen was admitted at the earliest."""
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """From now on it sees how the clock is set while no task comes, too; until `stop`."""
+        """Watch until `stop` how the clock is set, while no task comes too."""
         self._watching = asyncio.create_task(self._watch())
 
     def stop(self) -> None:
@@ -47,17 +52,19 @@ class DeadlineTime:
         if self._watching is not None:
             self._watching.cancel()
 
-    def left_s(self, deadline: datetime, admitted_at: datetime) -> float:
+    def left_s(self, deadline: datetime, admitted_at: datetime, sequence: int | None = None) -> float:
         """Seconds to the deadline, negative behind it: of the ages that the task may have the smallest counts.
 
-        Of a clock that was never set it has one, and then the deadline alone says it: that is asked for every message.
+        `sequence`: the task's number in the order of admission.
         """
         steady = self._observe()
-        if len(self._ahead) == 1:
-            return deadline.timestamp() - steady - self._ahead[0]
         admitted = admitted_at.timestamp()
         ages = [age for ahead in self._ahead if (age := steady + ahead - admitted) > -STEP_S]
-        return (deadline - admitted_at).total_seconds() - (min(ages) if ages else 0.0)
+        age = min(ages, default=0.0)
+        if sequence is not None and sequence >= self._newest:
+            self._newest, self._admitted = sequence, max(self._admitted, steady - age)
+            age = steady - self._admitted
+        return (deadline - admitted_at).total_seconds() - age
 
     async def _watch(self) -> None:
         while True:

@@ -39,13 +39,9 @@ class _Server(MCPServer[Any]):
         self._toolbox = toolbox
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: object = None) -> CallToolResult:
-        return await _call_tool(self._toolbox, name, arguments)
-
-
-async def _call_tool(toolbox: Toolbox, name: str, arguments: dict[str, Any]) -> CallToolResult:
-    result = await toolbox.call(name, arguments)
-    content = [TextContent(type="text", text=result.text)]
-    return CallToolResult(content=content, structured_content=result.content, is_error=not result.ok)
+        result = await self._toolbox.call(name, arguments)
+        content = [TextContent(type="text", text=result.text)]
+        return CallToolResult(content=content, structured_content=result.content, is_error=not result.ok)
 
 
 def build_server(toolbox: Toolbox) -> MCPServer[Any]:
@@ -53,18 +49,15 @@ def build_server(toolbox: Toolbox) -> MCPServer[Any]:
     return _Server(
         toolbox,
         instructions=INSTRUCTIONS,
-        tools=[_tool(toolbox, operation) for operation in toolbox.operations],
+        tools=[_tool(operation, toolbox.call) for operation in toolbox.operations],
         log_level="WARNING",
         subscriptions=False,
     )
 
 
-def _tool(toolbox: Toolbox, operation: Operation) -> Tool:
-    async def run(arguments: dict[str, Any]) -> CallToolResult:
-        return await _call_tool(toolbox, operation.name, arguments)
-
+def _tool(operation: Operation, call: Callable[..., Any]) -> Tool:
     return Tool(
-        fn=run,
+        fn=call,
         name=operation.name,
         title=operation.name.replace("_", " "),
         description=operation.description,

@@ -154,7 +154,7 @@ class AdapterCache:
             metrics.adapters_loaded.set(len(self._engine.adapters()))
 
     async def _load(self, adapter: LoadedAdapter, version: str) -> None:
-        """Also for one that the engine had already, from an agent before this: it was not checked by this one."""
+        """Check and load an adapter, even one that the engine has from an earlier agent: this one did not check it."""
         folder = adapter_folder(self._dir, self._agent_id, version)
         await self._check_sum(adapter, version)
         await asyncio.to_thread(check_adapter, folder, AdapterLimits(self._max_rank, self._engine.base))

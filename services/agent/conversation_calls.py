@@ -141,7 +141,7 @@ class KeptAnswers:
                 self._take(name)
 
     def call_off(self, call: str) -> None:
-        """Nobody asks for it again: end its sampling and forget it."""
+        """End the sampling of a call that nobody asks for again, and forget it."""
         kept = self._take(call)
         if kept is not None and kept.sampling is not None:
             kept.sampling.cancel()
@@ -193,7 +193,7 @@ class ConversationCalls:
         return self._sample(given) if given.call is None else self._kept.answer(given.call, given)
 
     def call_off(self, call: str) -> None:
-        """Nobody wants the answer to a call with this name any more."""
+        """Drop the call of this name: nobody wants its answer any more."""
         self._kept.call_off(call)
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ running_score = Gauge("ratchet_agent_running_score", "Their running mean, 0 to 1
 
 @dataclass(slots=True)
 class RunningScore:
-    """Over all scored samples of one adapter version."""
+    """The mean score over all scored samples of one adapter version."""
 
     count: int = 0
     mean: float = 0.0

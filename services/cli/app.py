@@ -110,7 +110,7 @@ EPILOG = (
 
 
 def command(name: str) -> Any:
-    """With all its options, or the commands of its group."""
+    """Return a command with all its options, or a group with its commands."""
     word = name.replace("-", "_")
     path, attribute = ELSEWHERE.get(name, (f"services.cli.{word}", word))
     module = import_module(path)

@@ -211,7 +211,7 @@ _GLOB = re.compile(r"[*?\[$]")
 
 
 class NeedsEngine(ValueError):
-    """Only a container engine can build it; the sentence says what for."""
+    """A Dockerfile that only a container engine can build; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def list_(
     json: AsJson = False,
 ) -> None:
     """List the model folders: name, size and what they hold; and which known models could be fetched."""
-    found = model_folders(folder)
+    found = [_read(config.parent) for config in sorted(folder.glob("*/config.json"))]
     if json:
         print_json([asdict(model) for model in found])
         return
@@ -129,11 +129,6 @@ class ModelFolder:
     path: str
     architecture: str
     megabytes: float
-
-
-def model_folders(folder: Path) -> list[ModelFolder]:
-    """Each direct sub-folder with a `config.json`."""
-    return [_read(config.parent) for config in sorted(folder.glob("*/config.json"))]
 
 
 def _read(folder: Path) -> ModelFolder:

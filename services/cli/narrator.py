@@ -41,7 +41,7 @@ class Narrator:
 
     @contextmanager
     def waiting(self, text: str, key: object = None) -> Iterator[None]:
-        """Within the block `show` changes what is waited for."""
+        """Show a wait within the block; `show` changes its text."""
         self._key = key
         self._printed = time.monotonic()
         if not self._console.is_terminal:
@@ -56,7 +56,7 @@ class Narrator:
     def counting(
         self, count: int, progress: Callable[[float], None] = lambda done: None
     ) -> Iterator[Callable[[], None]]:
-        """Within the block so many tasks are asked; call what is yielded at each answer. `progress` is told the share
+        """Count so many tasks within the block: call what is yielded at each answer. `progress` is told the share
         that is answered."""
         answered = 0
 

@@ -111,14 +111,13 @@ def _channel(queue: Queue) -> dict[str, Any]:
 def _operations(queue: Queue) -> list[tuple[str, dict[str, Any]]]:
     channel = {"$ref": f"#/channels/{queue.name}"}
     return [
-        (f"{_slug(who)}-{verb}-{queue.name}", {"action": action, "channel": channel, "summary": f"By: {who}."})
+        (
+            f"{who.replace(' ', '-')}-{verb}-{queue.name}",
+            {"action": action, "channel": channel, "summary": f"By: {who}."},
+        )
         for action, verb, people in (("send", "publishes", queue.producers), ("receive", "consumes", queue.consumers))
         for who in people
     ]
-
-
-def _slug(who: str) -> str:
-    return who.replace(" ", "-")
 
 
 def _text(document: dict[str, Any]) -> str:

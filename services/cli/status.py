@@ -228,20 +228,14 @@ def _queues(access: FleetAccess) -> tuple[tuple[QueueDepth, ...], str | None]:
 
 
 def _services(record: FleetRecord, folder: FleetFolder) -> tuple[ServiceStatus, ...]:
-    states = _states(record, folder)
+    try:
+        states = Supervisor(folder).processes() if supervisor_process(record) else {}
+    except CommandError:
+        states = {}
     return tuple(
         _service(program.name, program.http_port, str(program.log), states.get(program.name))
         for program in record.programs
     )
-
-
-def _states(record: FleetRecord, folder: FleetFolder) -> Mapping[str, ProcessState]:
-    if supervisor_process(record) is None:
-        return {}
-    try:
-        return Supervisor(folder).processes()
-    except CommandError:
-        return {}
 
 
 def _service(name: str, port: int | None, log: str, state: ProcessState | None) -> ServiceStatus:

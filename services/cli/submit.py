@@ -102,7 +102,8 @@ def submit(
     elif file is not None:
         submit_file(file, fields, out, submission)
     else:
-        submit_one(str(text), fields, submission)
+        asked = sys.stdin.read().strip() if text == "-" else text
+        _submit_single(new_task({**fields, "input": asked}), submission)
 
 
 def moment_in(seconds: float | None) -> datetime | None:
@@ -211,12 +212,8 @@ class Tally:
         return f"{self.ok} answered, {self.failed} failed{mean}"
 
 
-def submit_one(text: str, fields: dict[str, Any], how: Submission) -> None:
-    """Raises Exit 1 for a task that was not answered."""
-    _submit_single(new_task({**fields, "input": sys.stdin.read().strip() if text == "-" else text}), how)
-
-
 def _submit_single(task: Task, how: Submission) -> None:
+    """Raises Exit 1 for a task that was not answered."""
     tasks = noting_references([task], FleetFolder.here().record())
     if not how.wait:
         _publish(tasks, how)

@@ -146,7 +146,7 @@ class Relay:
 
 
 async def _both(to_leader: Coroutine[None, None, None], to_client: Coroutine[None, None, None]) -> None:
-    """Until the leader has said all it had to: a client may end its half of the connection and still wait."""
+    """Relay until the leader has said all: a client may end its half of the connection and still wait."""
     up, down = asyncio.create_task(to_leader), asyncio.create_task(to_client)
     try:
         await down

@@ -12,7 +12,6 @@ from prometheus_client import Counter, Gauge, Histogram
 from ratchet.experiments.experiment import Experiment
 from ratchet.logs.names import is_own
 from ratchet.service.metrics import Count, LoopCounter, LoopHistogram, Series
-from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import ResultStatus
 from schemas.messages.reward import ScoreStatus
 from schemas.messages.training import AdapterTrained
@@ -212,10 +211,6 @@ def count_samples(lines: Sequence[Interaction]) -> None:
     _in_score_queue.observe(latencies.score_queue_s)
     _scoring.observe(latencies.score_s)
     _in_all.observe(latencies.total_s)
-
-
-def count_feedback(line: LoggedFeedback) -> None:
-    feedback_score.labels(line.agent_id, line.adapter_version).observe(line.score)
 
 
 def show_primary(agent_id: str, adapters: AgentAdapters) -> None:

@@ -107,7 +107,8 @@ class Orchestrator:
         await self.ledger.open()
         for task_id in self.ledger.unanswered:
             parts.settler.add_pending_result(task_id)
-        parts.deadlines.start(self.ledger.index.note(DEADLINES), await self.ledger.newest_line())
+        newest_line = await asyncio.to_thread(self.ledger.newest_line)
+        parts.deadlines.start(self.ledger.index.note(DEADLINES), newest_line)
         for keyed_log in parts.keyed_logs:
             await keyed_log.open()
         parts.approvals.start()
@@ -144,7 +145,7 @@ class Orchestrator:
         start("quality-gauges", parts.quality.refresh, GAUGES_EVERY_S)
         start("disk-gauges", parts.disk_gauges.refresh, GAUGES_EVERY_S)
         start("storage", self._check_storage, 2.0)
-        start("log-retention", parts.retention.turn, 30.0)
+        start("log-retention", self._retain, 30.0)
         start("watcher", parts.watcher.turn, 0.5)
         start("overview", parts.overview.look, LOOK_EVERY_S)
         for name, promoter in parts.promoters.items():
@@ -227,6 +228,12 @@ class Orchestrator:
         except TimeoutError:
             folder = self._settings.logs_dir
             raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None
+
+    async def _retain(self) -> None:
+        """Remove no lines while Rewards wait that may have come before: their users are told from these lines."""
+        while not self.parts.backlog.cleared:  # noqa: ASYNC110  # the sweep asks
+            await asyncio.sleep(0.25)
+        await self.parts.retention.turn()
 
     async def _sweep(self) -> None:
         """Settle what was answered in time first, however long it waited."""

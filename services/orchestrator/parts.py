@@ -51,7 +51,7 @@ from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.cascade.cascades import Cascades
 from services.orchestrator.clocks import now
 from services.orchestrator.feedback.feedback_service import FeedbackLog, FeedbackService
-from services.orchestrator.ledger.keyed_log import KeyedLogSettings
+from services.orchestrator.ledger.indexed_log import LogSettings
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from services.orchestrator.observation.event_hub import EventHub
@@ -101,18 +101,27 @@ class Parts:
         """The arguments are those of Orchestrator."""
         self.settings = settings
         seals = settings.adapters_dir / SEALS / (str(settings.fleet) if settings.fleet else "")
-        keyed: KeyedLogSettings = {
+        given: LogSettings = {
             "segment_bytes": settings.segment_bytes,
             "index_dir": settings.index_folder,
             "fence": leadership,
         }
-        self.ledger = Ledger(settings.logs_dir, **keyed, file_type=file_type, seconds=seconds, seals=seals)
-        feedback_log = FeedbackLog(settings.logs_dir, **keyed, seals=seals)
-        audit_log = AuditLog(settings.logs_dir, **keyed)
-        label_log = LabelLog(settings.logs_dir, **keyed)
-        approval_log = ApprovalLog(settings.logs_dir, **keyed)
+        sealed: LogSettings = {**given, "seals": seals}
+        of_tasks: LogSettings = {**sealed, "file_type": file_type, "seconds": seconds}
+        self.ledger = Ledger(settings.logs_dir, **of_tasks)
+        feedback_log = FeedbackLog(settings.logs_dir, **sealed)
+        audit_log = AuditLog(settings.logs_dir, **given)
+        label_log = LabelLog(settings.logs_dir, **given)
+        approval_log = ApprovalLog(settings.logs_dir, **given)
         self.keyed_logs = (feedback_log, audit_log, label_log, approval_log)
-        self.retention = LogRetention(self.ledger, self.keyed_logs, settings, clock=now, fence=leadership)
+        self.retention = LogRetention(
+            self.ledger,
+            self.keyed_logs,
+            settings,
+            clock=now,
+            fence=leadership,
+            first_pending=lambda: self.settler.first_pending,
+        )
         self.store = RegistryStore.from_settings(settings, leadership.check)
         self.threads = Threads("orchestrator")
         self.objectives = settings.objectives
@@ -124,7 +133,7 @@ class Parts:
         self.deadlines = DeadlineClock(clock, seconds, lambda: self.ledger.sequence)
         self.backlog = RewardBacklog(bus, seconds)
         self.own_tasks = OwnTasks()
-        self.news = RewardBroadcaster(bus, now)
+        self.news = RewardBroadcaster(bus)
         self.waits = ResultWaiters()
         self.kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)
         self.completion = Completion(bus, self.ledger)
@@ -163,17 +172,16 @@ class Parts:
             self.ledger,
             audit_log,
             arms,
-            settings.audits,
+            settings,
             on_logged=self.calibrations.add_verdict,
             clock=clock,
             seconds=seconds,
         )
-        cascades = settings.cascades
         of_agents = {
             agent: AgentCascade(
-                arms[agent], arms[big], cascades, self.store, self.ledger, audit_log, self.read_registry, clock
+                arms[agent], arms[big], settings, self.store, self.ledger, audit_log, self.read_registry, clock
             )
-            for agent, big in cascades.big.items()
+            for agent, big in pairs(settings.cascade).items()
         }
         self.cascades = Cascades(of_agents, self.ledger, self.audits, self.intake, lambda: self.settler, clock)
         self.intake.admitted, self.audits.on_pair = self.cascades.note_admitted, self.cascades.note_verdict
@@ -194,18 +202,18 @@ class Parts:
             self.ledger,
             arms,
             threads=self.threads,
-            names=settings.chat_agents,
+            names=pairs(settings.chat_models),
             read_registry=self.read_registry,
             group_size=settings.adaptive.floor,
             clock=now,
             tenants=self.tenants,
         )
-        self.feedback = FeedbackService(self.ledger, feedback_log, now, senders)
+        self.feedback = FeedbackService(self.ledger, feedback_log, senders)
 
         # its agents
         self.hub = EventHub(f"{int(now().timestamp() * 1000):x}")
         self.rollouts = RolloutsNow(self.hub, monotonic)
-        self.approvals = ApprovalService(bus, self.ledger, approval_log, self.hub, now)
+        self.approvals = ApprovalService(bus, self.ledger, approval_log, self.hub)
         for name, one in arms.items():
             promoter = self._promoter(one, bus, lambda: audit_log.end)
             anchors = Anchors(
@@ -241,7 +249,7 @@ class Parts:
             trouble,
             self.kept.trouble,
         )
-        self.queue_gauges = QueueGauges(bus, topology.names)
+        self.queue_gauges = QueueGauges(bus, topology, settings.namespace)
         self.disk_gauges = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
 
     def _promoter(self, arms: Arms, bus: Bus, audits_end: Callable[[], int]) -> Promoter:

@@ -10,15 +10,12 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from pydantic_settings import NoDecode
 
 from ratchet.logs.groups import Baseline
-from ratchet.service.prices import Prices
 from ratchet.service.settings import FleetSettings, names, none_if_empty, pairs
 from schemas.messages.work import Sampling
 from schemas.records.cascade import CascadePlanRecord
 from schemas.records.evidence import AuditRule, ExperimentPlan, Limits, ServedRule
 
 if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
-    from services.orchestrator.auditing.audits import AuditPolicy
-    from services.orchestrator.cascade.agent_cascade import CascadePolicy
     from services.orchestrator.metrics import Objectives
     from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
     from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
@@ -297,23 +294,8 @@ class OrchestratorSettings(FleetSettings):
         return self.fleet_number if self.pool or self.pooled_logs else None
 
     @property
-    def cascades(self) -> CascadePolicy:
-        from services.orchestrator.cascade.agent_cascade import CascadePolicy
-
-        return CascadePolicy(
-            big=pairs(self.cascade),
-            plan=CascadePlanRecord(margin=self.cascade_margin, alpha=self.experiment_alpha, audit=self.cascade_audit),
-            prices=Prices.read(self.prices).agents if self.prices else {},
-            daily_cap=self.cascade_daily_cap,
-            timeout=timedelta(seconds=self.cascade_timeout_s),
-            waits=self.cascade_on_failure == "wait",
-            by_agreement=self.cascade_route_by == "agreement",
-        )
-
-    @property
-    def chat_agents(self) -> dict[str, str]:
-        """Name of a model → agent."""
-        return pairs(self.chat_models)
+    def cascade_plan(self) -> CascadePlanRecord:
+        return CascadePlanRecord(margin=self.cascade_margin, alpha=self.experiment_alpha, audit=self.cascade_audit)
 
     @property
     def objectives(self) -> Objectives:
@@ -360,12 +342,6 @@ class OrchestratorSettings(FleetSettings):
 
     def _limits(self, length: float, latency: float) -> Limits:
         return Limits(success=self.success_margin, refused=self.success_margin, length=length, latency=latency)
-
-    @property
-    def audits(self) -> AuditPolicy:
-        from services.orchestrator.auditing.audits import AuditPolicy
-
-        return AuditPolicy(bool(self.auditor), self.audit_share, self.audit_timeout_s)
 
     @property
     def training(self) -> TrainingPolicy:

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,9 +27,9 @@ from schemas.messages.runner_rollouts import DeclaredProgram, RolloutProgress, R
 
 TELL_EVERY_S = 1.0
 PROGRAMS_EVERY_S = 4.0
-"""Also of a runner that has nothing to do; well within what makes one count as gone."""
+"""The pace of reports, an idle runner's too; well within the time after which a runner counts as gone."""
 REPEATED_S = 30.0
-"""The end of a rollout is told for so long."""
+"""The end of a rollout is reported for so long."""
 KEPT = 128
 """Ends that are remembered."""
 
@@ -50,13 +50,15 @@ def runner_router(running: Callable[[], RunningRollouts]) -> APIRouter:
 
 @dataclass(eq=False)
 class Progress:
-    """`state`: those that run, how many wait, and how many may run at once. `programs`: those it has."""
+    """`state`: those that run, how many wait, and how many may run at once. `programs`: those it has;
+    asked in a thread.
+    """
 
     bus: Bus
     runner: str
     state: Callable[[], tuple[Sequence[RolloutProgress], int, int]]
     seconds: Callable[[], float] = time.monotonic
-    programs: Callable[[], Awaitable[tuple[DeclaredProgram, ...]]] | None = None
+    programs: Callable[[], tuple[DeclaredProgram, ...]] | None = None
 
     def __post_init__(self) -> None:
         self._ended: deque[tuple[float, RolloutProgress]] = deque(maxlen=KEPT)
@@ -89,7 +91,7 @@ class Progress:
         due = self.programs is not None and self.seconds() - self._programs_at >= PROGRAMS_EVERY_S
         if self._silent and not items and not waiting and not due:
             return
-        programs = await self.programs() if due and self.programs is not None else None
+        programs = await asyncio.to_thread(self.programs) if due and self.programs is not None else None
         message = RunnerRollouts(
             runner=self.runner,
             metadata=Metadata(timestamp=datetime.now(UTC), source="runner"),

@@ -28,8 +28,6 @@ class Revisions:
         self._known: dict[str, tuple[Look, str]] = {}
         self._next_look: dict[str, float] = {}
         self._look_s: dict[str, float] = {}
-        self.declared: tuple[DeclaredProgram, ...] = ()
-        """Programs of all agents, as they were looked at last; without those that can't be read."""
 
     def of(self, name: str) -> str | None:
         """Return it as of a second ago at most, where a look is quick; None for a program whose folders can't be
@@ -55,11 +53,11 @@ class Revisions:
         found = f"revision {here[:8]}" if here else "none that can be read" if has else "none of that name"
         return f"its experiment is about program {name} in revision {revision[:8]}, and here is {found}"
 
-    def look_at_all(self) -> None:
-        """Brings `declared` up to date."""
+    def declared_programs(self) -> tuple[DeclaredProgram, ...]:
+        """Return the programs of all agents, without those that can't be read."""
         named = ((agent, name) for agent, names in self._programs.by_agent.items() for name in names)
         found = [(agent, name, self.of(name)) for agent, name in named]
-        self.declared = tuple(
+        return tuple(
             DeclaredProgram(agent_id=agent, name=name, revision=revision) for agent, name, revision in found if revision
         )
 

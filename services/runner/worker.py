@@ -29,7 +29,7 @@ from ratchet.service.process_name import process_name
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.api.programs import RunningRollouts
 from schemas.messages.response import GenerationLatencies, Response
-from schemas.messages.runner_rollouts import DeclaredProgram, RolloutProgress
+from schemas.messages.runner_rollouts import RolloutProgress
 from schemas.messages.work import Work
 from services.runner import metrics
 from services.runner.agents import Agents
@@ -78,7 +78,7 @@ class RunnerWorker:
         """Keys of the Work whose rollouts wait for a person, by task."""
         self._forgetting: set[asyncio.Task[None]] = set()
         self._revisions = Revisions(programs)
-        self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared_programs)
+        self._progress = Progress(bus, process_name(), self._under_way, programs=self._revisions.declared_programs)
         self._profiles = Profiles(settings)
         self._groups = Groups(
             bus,
@@ -115,10 +115,6 @@ class RunnerWorker:
         running = [one.progress() for one in self._groups.rollouts.underway]
         return running, self._groups.slots.waiting, self._settings.sandbox_runs_at_once
 
-    async def _declared_programs(self) -> tuple[DeclaredProgram, ...]:
-        await asyncio.to_thread(self._revisions.look_at_all)
-        return self._revisions.declared
-
     async def start(self) -> None:
         """Raises SandboxRefused where the sandbox does not hold here, SettingsError for a program that is not there."""
         self._time.start()
@@ -128,7 +124,7 @@ class RunnerWorker:
         self._groups.workspaces = Workspaces(self._settings, sandbox)
         for name in self._programs.names:
             await require_findable(sandbox, name, self._programs[name])
-        await self._declared_programs()
+        await asyncio.to_thread(self._revisions.declared_programs)
         await self._cancellations.listen(self._bus, self._programs.by_agent)
         for agent in self._programs.by_agent:
             await self._first_seen(agent)
@@ -349,4 +345,4 @@ class RunnerWorker:
         return None
 
     def _left_s(self, work: Work) -> float:
-        return self._time.left_s(work.deadline, work.admitted_at)
+        return self._time.left_s(work.deadline, work.admitted_at, work.arm.sequence)

@@ -73,7 +73,7 @@ def finalists(answers: Sequence[Answer], scores: Sequence[SampleScore]) -> list[
 
 
 def in_places(scores: Sequence[SampleScore], order: Sequence[int]) -> list[SampleScore]:
-    """With the place of those that are in the judge's order."""
+    """Return the scores, with the place of those in the judge's order."""
     places = {index: place for place, index in enumerate(order, 1)}
     return [
         score.model_copy(update={"place": places[index]}) if index in places else score

@@ -62,7 +62,7 @@ class Spec:
 
     @property
     def judging(self) -> Spec:
-        """Without what scores cost alone: of an answer that took nothing anew, as one that is only tried."""
+        """The spec without scores of cost, for an answer that cost nothing new, as one that is only tried."""
         first = None if self.first is None or self.first.is_cost else self.first
         kept = [part for part in self.parts if not part.is_cost]
         if not kept and first is not None:  # of a rule with a side of cost its other side is left

@@ -49,7 +49,7 @@ WEIGHT = 1 / 16
 """The weight of the newest scoring in the expected time."""
 MARGIN = 1.25
 SETTLED_S = 0.5
-"""From a score to the word to the user."""
+"""The time from a score to the Result at the user."""
 
 TOO_LATE = "expired before it was scored: its deadline had passed, or would have before a score"
 
@@ -79,7 +79,7 @@ class Lateness:
         self._each_s += (took_s / in_hand - self._each_s) * WEIGHT
 
     def too_late(self, left_s: float) -> bool:
-        """With so many seconds to the deadline. A judge with nothing to do is asked as long as there is any time."""
+        """Tell whether so many seconds are too few for a score. An idle judge is asked as long as there is any time."""
         if not self._in_hand:
             return left_s <= 0
         return left_s <= SETTLED_S + MARGIN * min(2 * self._took_s, (self._in_hand + 1) * self._each_s)
@@ -168,10 +168,13 @@ class ScorerWorker:
             latencies = ScoringLatencies(queue_s=self._seconds_waited(response))
             await self._publish(delivery.body, self._reward(response, response.work, (), latencies))
             metrics.tasks_of("unanswered").inc()
-        elif self._lateness.too_late(self._time.left_s(response.work.deadline, response.work.admitted_at)):
+        elif self._lateness.too_late(self._left_s(response.work)):
             await self._pass_over(delivery, response, response.work)
         else:
             await self._score(delivery, response, response.work)
+
+    def _left_s(self, work: Work) -> float:
+        return self._time.left_s(work.deadline, work.admitted_at, work.arm.sequence)
 
     async def _send_on(self, delivery: Delivery, response: Response) -> None:
         """A draft-shaped Response lacks its Work: the orchestrator adds it and sends the whole back here."""
@@ -230,7 +233,7 @@ class ScorerWorker:
         """Score in time for the deadline. Return also, where the judge is to choose, its order."""
 
         def left_s() -> float:
-            return self._time.left_s(work.deadline, work.admitted_at) - SETTLED_S
+            return self._left_s(work) - SETTLED_S
 
         by_the_deadline = scored_by if scores_one_by_one(self._strategy) else scored_whole
         scores = await by_the_deadline(self.score, request, left_s())
@@ -272,7 +275,7 @@ class ScorerWorker:
     def _reward(
         self, response: Response, work: Work, scores: Sequence[SampleScore], latencies: ScoringLatencies
     ) -> Reward:
-        """All of it but the Response."""
+        """Return the Reward without the Response."""
         identity = self._strategy.identity
         # `criteria` is one of the drafted fields: what the answers were judged by.
         now = datetime.fromtimestamp(self._wall(), UTC)
@@ -310,7 +313,7 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
 
 
 def spent_on(sample: Sample) -> Spent:
-    """Without usage, the tokens that are there."""
+    """Return what a sample cost; without usage, the tokens that are there."""
     return Spent(sample.sampled_tokens) if sample.usage is None else spent_of(sample.usage)
 
 

@@ -201,7 +201,7 @@ class TrainerWorker:
         await asyncio.to_thread(self._store.forget_old, self._settings.trainer_keep_jobs)
 
     async def _do(self, place: Place, folder: RunFolder) -> None:
-        """Until it has an outcome; not at all while another process is at it, or at another run of its agent."""
+        """Try a run until it has an outcome; not while another process works at it, or at another run of its agent."""
         request = folder.request
         while folder.outcome is None:
             if folder.attempts >= self._settings.trainer_attempts:
@@ -214,7 +214,7 @@ class TrainerWorker:
         self._held_up.discard(folder.path)
 
     async def _try(self, place: Place, folder: RunFolder, request: TrainRequest) -> bool:
-        """True if it came to an end, its own or that of the process."""
+        """Try a run. True if it came to an end, its own or that of the process."""
         place.folder, place.agent = folder, request.agent_id
         metrics.running.labels(request.agent_id).set(1)
         try:
@@ -231,7 +231,7 @@ class TrainerWorker:
         return ended
 
     def _name_what_is_taken_up(self, folder: RunFolder, request: TrainRequest) -> None:
-        """Once a run: that it was begun elsewhere, or waits for another."""
+        """Log, once for each run, that it was begun elsewhere, or that it waits."""
         if folder.path in self._held_up:
             return
         if not folder.is_free:

@@ -41,6 +41,7 @@ SHORT_TABLE = [
     ("memory-alarm", "admission"),
     ("clock+day", "settlement"),
     ("clock-day", "scoring"),
+    ("clock-day", "generation"),
     ("clock+year", "generation"),
     ("clock-year", "admission"),
     ("duplicates", "scoring"),

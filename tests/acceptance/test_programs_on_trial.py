@@ -30,8 +30,8 @@ from tests.passable import passable_folder
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
 AGENT = "small"
-PATIENCE_S = 1200
-PATIENCE_TASKS = 2000
+WITHIN_S = 1200
+WITHIN_TASKS = 2000
 WAVE = 20
 PROGRAM = """
 import json, os, random, sys, urllib.request
@@ -82,7 +82,7 @@ class Trial:
 
     def traffic_until(self, done: Callable[[], bool]) -> int:
         """Users' tasks in waves until then, each with its answer. Returns how many."""
-        ends, sent = time.monotonic() + PATIENCE_S, 0
+        ends, sent = time.monotonic() + WITHIN_S, 0
         while not done():
             assert time.monotonic() < ends, f"not after {sent} tasks: {self.agent.programs}"
             list(self._users.map(self._ask, [next(self._numbers) for _ in range(WAVE)]))
@@ -131,7 +131,7 @@ def test_the_better_program_is_promoted_and_the_worse_is_not(
     to_verdict = trial.traffic_until(lambda: trial.state("worse") in ("rolled_back", "inconclusive"))
 
     # then the better one answers, and every verdict is replayed from the logs, bit for bit
-    assert max(to_promotion, to_verdict) < PATIENCE_TASKS
+    assert max(to_promotion, to_verdict) < WITHIN_TASKS
     assert (trial.agent.programs.primary, trial.state("worse")) == ("better", "rolled_back")
     found = experiments(line.decision for line in trial.store.ledger.read())
     assert [(one.running.arms, one.outcome) for one in found] == [

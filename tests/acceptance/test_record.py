@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
-PATIENCE_S = 240
+WITHIN_S = 240
 
 LOOPING = """
 import json, os, sys, urllib.request
@@ -99,12 +99,12 @@ def begun(file: Path, programs: int) -> list[tuple[int, str, str]]:
         lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
         return lines if len(lines) >= programs else []
 
-    found = wait_until(read, "the programs have begun", PATIENCE_S)
+    found = wait_until(read, "the programs have begun", WITHIN_S)
     return [(int(pid), url, key) for pid, url, key in found]
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=WITHIN_S)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -129,7 +129,7 @@ def test_the_program_of_the_documents_is_recorded_scored_and_logged(recording: R
     (recording.folder / "task.json").write_text(json.dumps(task))
     typed = ("--task", "task.json", "--samples", "2", "--", sys.executable, "my_agent.py")
 
-    ran = recording.ratchet("record", *recording.where, *typed, timeout_s=PATIENCE_S)
+    ran = recording.ratchet("record", *recording.where, *typed, timeout_s=WITHIN_S)
 
     assert (ran.code, ran.out) == (0, "dbca\n"), ran.err
     assert "score 1.000 · small v1.0.0 · example-1" in ran.err
@@ -144,7 +144,7 @@ def test_the_program_of_the_documents_is_recorded_scored_and_logged(recording: R
 
     shown = recording.ratchet("log", "show", "example-1").out
     assert "dbca" in shown
-    again = recording.ratchet("record", *recording.where, *typed, timeout_s=PATIENCE_S)
+    again = recording.ratchet("record", *recording.where, *typed, timeout_s=WITHIN_S)
     assert (again.code, again.out) == (0, "dbca\n")
     assert len(recording.lines("example-1")) == 2
 
@@ -175,7 +175,7 @@ def test_the_kill_of_ratchet_record_ends_its_programs_and_their_keys_and_the_sam
     ended(process)
 
     for pid, url, _ in programs:
-        wait_until(lambda pid=pid: is_gone(pid), "the program is gone", PATIENCE_S)
+        wait_until(lambda pid=pid: is_gone(pid), "the program is gone", WITHIN_S)
         port = int(url.split(":")[2].partition("/")[0])
         assert not any(one.laddr.port == port for one in psutil.net_connections() if one.status == "LISTEN")
     assert recording.lines("killed-3") == []

@@ -1,7 +1,7 @@
 """Critical alerts on a real fleet: its fault makes the alert fire, what the runbook says ends it, nothing is lost.
 
-A Prometheus with our rules scrapes the fleet each second; what is left out is the time that an alert waits. Not here:
-RatchetQueueNearlyFull (it takes 800,000 messages).
+A Prometheus with our rules scrapes the fleet each second; what is left out is the time that an alert waits. The
+broker's disk is said to be of 2 MB, so that queues are full by bytes, and soon.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from urllib.request import urlopen
 import pytest
 
 from demos.toy.byte_tokenizer import byte_tokenizer
+from ratchet.client import Fleet as Client
+from ratchet.service.errors import TimedOut
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, REPOSITORY, RUNNER, SCORER, Fleet
 from tests.acceptance.ratchet_command import ForkedRatchet, Ran, Ratchet
 from tests.disks import MayNotMount, mounted_disk
@@ -31,9 +33,11 @@ pytestmark = pytest.mark.broker
 
 FIRES_S = 120.0
 DISK = 64 * 2**20
+BROKER_DISK = {"RATCHET_BROKER_DISK_GB": "0.002", "RATCHET_ORCHESTRATOR_PREFETCH": "8"}
+"""With it 60 kB of Work may wait for an agent, and 160 kB of tasks for the orchestrator, which has few in hand."""
 CODER = f"{AGENT}-coder"
 """An agent whose tasks programs answer, so the runner works for it."""
-TARGETS, READY = 6, 4
+TARGETS, READY = 7, 4
 """Processes that are scraped; those of them (agents, scorer, runner) whose readiness the rules remember."""
 
 
@@ -50,8 +54,7 @@ class Watched:
     def wait_for(self, alert: str) -> dict[str, str]:
         return wait_until(lambda: firing(self.address).get(alert), f"{alert} fires", FIRES_S)
 
-    def wait_until_unconsumed(self, queue: str) -> None:
-        alert = "RatchetQueueUnconsumed"
+    def wait_for_queue(self, alert: str, queue: str) -> None:
         wait_until(lambda: firing(self.address).get(alert, {}).get("queue") == queue, f"{alert} of {queue}", FIRES_S)
 
     def wait_until_over(self, alert: str) -> None:
@@ -59,6 +62,10 @@ class Watched:
 
     def submit(self, task_id: str, *options: str) -> Ran:
         return self.ratchet("submit", "hello", "--task-id", task_id, "--reference", "hello", *options)
+
+    def is_answered(self, task_id: str) -> bool:
+        known = json.loads(self.fleet[ORCHESTRATOR].get(f"/v1/tasks/{task_id}")[1])
+        return (known.get("result") or {}).get("status") == "ok"
 
     def restart(self, name: str) -> None:
         self.fleet[name].start()
@@ -78,7 +85,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             jobs = {name: [f"127.0.0.1:{fleet[name].port}"] for name in (ORCHESTRATOR, AGENT, SCORER, RUNNER)}
             jobs[ORCHESTRATOR].append(f"127.0.0.1:{second}")
             jobs[AGENT].append(f"127.0.0.1:{fleet[CODER].port}")
-            jobs["rabbitmq"] = [f"127.0.0.1:{broker.metrics_port}"]
+            jobs["rabbitmq"] = jobs["rabbitmq-queues"] = [f"127.0.0.1:{broker.metrics_port}"]
             ratchet = ForkedRatchet(
                 folder, {**fleet[ORCHESTRATOR].environment, "RATCHET_STATE_DIR": str(folder / "state")}
             )
@@ -98,7 +105,7 @@ def with_programs(folder: Path, amqp_url: str) -> Fleet:
     byte_tokenizer(8192).save_pretrained(folder / "tokenizer")
     (folder / "tokenizer" / "config.json").write_text("{}")
     (folder / "programs.toml").write_text('[agents.coder]\nprograms = ["shell"]\n')
-    environment = {"RATCHET_AGENT_TOKENIZER": str(folder / "tokenizer")}
+    environment = {"RATCHET_AGENT_TOKENIZER": str(folder / "tokenizer"), **BROKER_DISK}
     agents, programs = ("small", "coder"), folder / "programs.toml"
     return Fleet(folder, amqp_url, agents=agents, programs=programs, environment=environment, forked=True)
 
@@ -137,7 +144,7 @@ def test_a_dead_scorer_is_named_by_its_target_and_by_its_queue(watched: Watched)
     watched.submit("unscored", "--no-wait")
 
     assert watched.wait_for("RatchetServiceDown")["job"] == SCORER
-    watched.wait_until_unconsumed("responses")
+    watched.wait_for_queue("RatchetQueueUnconsumed", "responses")
     assert "`responses`: no scorer" in runbook("RatchetQueueUnconsumed")
     watched.restart(SCORER)
 
@@ -283,3 +290,25 @@ def test_a_broker_that_was_away_is_found_again(watched: Watched) -> None:
 
     watched.wait_until_over("RatchetBrokerUnreachable")
     assert watched.submit("after-the-broker").code == 0
+
+
+def test_a_queue_that_is_nearly_full_is_worked_off_once_something_consumes_it(watched: Watched) -> None:
+    """Work fills up behind an agent that is gone, then the tasks behind Work, until the client's are refused."""
+    alert, accepted = "RatchetQueueNearlyFull", list[str]()
+    watched.fleet[AGENT].kill()
+    with Client(watched.broker.url, stall_s=10, replies=False) as client:
+
+        def fill(count: int) -> None:
+            for number in range(len(accepted), len(accepted) + count):
+                accepted.append(client.submit("x" * 4000, task_id=f"full-{number}", samples=1, reference="x"))
+
+        fill(12)  # each is 4.4 kB as Work
+        watched.wait_for_queue(alert, "work.small")
+        with pytest.raises(TimedOut, match="the queue 'tasks' refuses messages: it is full"):
+            fill(1000)
+    assert len(accepted) < 100
+    assert "Start or scale what consumes it" in runbook(alert)
+    watched.restart(AGENT)
+
+    watched.wait_until_over(alert)
+    wait_until(lambda: all(map(watched.is_answered, accepted)), "all that was accepted is answered", FIRES_S)

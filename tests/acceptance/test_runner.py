@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
-PATIENCE_S = 240
+WITHIN_S = 240
 MARK = "ratchet-acceptance-mark"
 
 OPENAI = """
@@ -109,7 +109,7 @@ class Asking:
     def submit(self, **task: Any) -> None:
         """Without waiting for the result."""
         (self.folder / "task.jsonl").write_text(json.dumps(task) + "\n")
-        ran = self.ratchet("submit", "--file", "task.jsonl", "--no-wait", timeout_s=PATIENCE_S)
+        ran = self.ratchet("submit", "--file", "task.jsonl", "--no-wait", timeout_s=WITHIN_S)
         assert ran.code == 0, ran.err
 
     def get(self, path: str) -> Any:
@@ -129,7 +129,7 @@ class Asking:
             found = self.lines(task_id)
             return found if len(found) >= samples else []
 
-        return sorted(wait_until(whole, f"{task_id} is logged", PATIENCE_S), key=lambda line: line["sample"])
+        return sorted(wait_until(whole, f"{task_id} is logged", WITHIN_S), key=lambda line: line["sample"])
 
 
 @pytest.fixture
@@ -158,13 +158,13 @@ def test_the_programs_of_a_group_are_dealt_in_turn_and_one_comes_with_ratchet(as
     assert [line["program"] for line in lines] == ["client", "counted", "shell"]
     assert lines[2]["response"].endswith("hi"), "the echo of the whole conversation"
     assert [line["sample_status"] for line in lines] == ["finished"] * 3
-    assert all(0 < line["usage"]["seconds"] < PATIENCE_S for line in lines)
+    assert all(0 < line["usage"]["seconds"] < WITHIN_S for line in lines)
 
     def ended_rollouts() -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = asking.get("rollouts?task_id=mixed-1")["items"]
         return items if [one["state"] for one in items] == ["finished"] * 3 else []
 
-    rollouts = wait_until(ended_rollouts, "the runner tells how they ended", PATIENCE_S)
+    rollouts = wait_until(ended_rollouts, "the runner tells how they ended", WITHIN_S)
     assert {one["program"]: one["calls"] for one in rollouts} == {
         line["program"]: line["usage"]["calls"] for line in lines
     }
@@ -196,7 +196,7 @@ def test_the_first_that_passes_ends_its_group_across_processes(asking: Asking) -
     ]
     assert [line["score_status"] for line in lines] == ["cancelled", "ok", "cancelled"]
     assert marked(MARK) == []
-    told = asking.ratchet("result", "first-1", timeout_s=PATIENCE_S)
+    told = asking.ratchet("result", "first-1", timeout_s=WITHIN_S)
     assert (told.code, "again: hello" in told.out) == (0, True)
 
 
@@ -206,7 +206,7 @@ def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(as
     runner.start({"RATCHET_FAILPOINT": "rollout-kept:2"})
     asking.submit(task_id="killed-1", input="hi", samples=4, programs=["counted"])
 
-    wait_until(lambda: runner.exit_code is not None, "the runner was killed", PATIENCE_S)
+    wait_until(lambda: runner.exit_code is not None, "the runner was killed", WITHIN_S)
     wait_until(lambda: marked(MARK) == [], "its programs died with it")
     kept = {
         int(path.stem): json.loads(path.read_text())["text"]
@@ -226,7 +226,7 @@ def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(as
 
 def test_the_kill_of_the_agent_costs_time_and_nothing_else(asking: Asking) -> None:
     asking.submit(task_id="killed-2", input="hi", samples=4, programs=["counted"])
-    wait_until(lambda: len(marked(MARK)) >= 3, "the programs run", PATIENCE_S)
+    wait_until(lambda: len(marked(MARK)) >= 3, "the programs run", WITHIN_S)
     agent = asking.fleet[AGENT]
     agent.kill()
     agent.start()

@@ -193,11 +193,11 @@ class User:
             await message.ack()
 
     async def wait_for_answers(self, timeout_s: float) -> None:
-        """Wait until every acknowledged task is answered. Return at the time-out too: the ledger tells."""
+        """Wait until every acknowledged task is answered, or no answer came for so long: then the ledger tells."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.ledger.unanswered:
-                    self._answered.clear()
+            while self.ledger.unanswered:
+                self._answered.clear()
+                async with asyncio.timeout(timeout_s):
                     await self._answered.wait()
 
     async def depths(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""In place of the program `vllm`: `serve MODEL --port … --served-model-name …`, with its API and its refusals.
+"""A stand-in for the program `vllm`: `serve MODEL --port … --served-model-name …`, with its API and its refusals.
 
 It takes the arguments that vLLM takes and answers every prompt with `WORD`, tokenised by the model's own tokenizer. It
 leaves out batching, streams and adapters' effect: what is tested is who starts it, with what, and who watches it.

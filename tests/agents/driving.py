@@ -1,4 +1,4 @@
-"""A third-party program in a process of its own, against the recorder, in front of an engine that knows what to say.
+"""A third-party program in its own process, with the recorder in front of an engine that answers by a script.
 
 The tokenizer is a real byte-level BPE, the template Qwen 2.5's, which is ChatML with tools. What the recorder keeps is
 held against what the engine was given and sampled, token for token.
@@ -28,29 +28,29 @@ PROGRAMS = Path(__file__).parent / "programs"
 TEMPLATE = "qwen2_5"
 TIMEOUT_S = 240
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
-"""What programs would ask others than the recorder for."""
+"""Settings that keep programs from asking others than the recorder."""
 SHOWN = 2000
-"""Characters of a prompt that nothing is known to say to."""
+"""Characters shown of a prompt that the script has no answer to."""
 IN_FOLDER = ("sh", "-c", 'cd "$1" && shift && exec "$@" 2> "$HOME/stderr"', "sh")
 
 ASGI = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class Turn(NamedTuple):
-    """What the model says to the first prompt that has `heard` in it."""
+    """The model's answer to the first prompt that contains `heard`."""
 
     heard: str
     says: str
 
 
 def call(name: str, **arguments: Any) -> str:
-    """A tool call as the template's model writes it."""
+    """Write a tool call as the template's model does."""
     body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
 class Script:
-    """Each turn is said once: the first of those left that fits what was heard since the newest answer."""
+    """Answers by turns, each used once: the first one left that fits the prompt's part since the last answer."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self.left = list(turns)
@@ -66,7 +66,7 @@ class Script:
 
 
 class LosingRecorder(Recorder):
-    """The first answer is lost on its way, as by a gateway that fails: its client is told 502."""
+    """A recorder whose first answer is lost, as by a failing gateway: the client gets 502."""
 
     def application(self) -> ASGI:  # type: ignore[override]
         application, lost = super().application(), []
@@ -110,12 +110,12 @@ class Recorded:
 
     @property
     def calls(self) -> int:
-        """That the engine answered, at least with a token."""
+        """The number of calls that the engine answered with at least a token."""
         return sum(bool(sampled) for sampled in self.engine.sampled)
 
     @property
     def exact(self) -> int:
-        """Of these, those that are recorded token for token."""
+        """The number of these that are recorded token for token."""
         return exact_calls(self.engine, self.sample.segments or ())
 
     @property
@@ -125,7 +125,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Driven(Recorded):
-    """With an engine that a script is for."""
+    """A run with an engine that has a script."""
 
     engine: ScriptedEngine
     script: Script
@@ -140,11 +140,11 @@ class Driven(Recorded):
 
     @property
     def printed_json(self) -> Any:
-        """What it printed, as JSON."""
+        """The printed output as JSON."""
         return json.loads(self.printed)
 
     def assert_exact(self) -> None:
-        """Also that all of the script was said, nothing else was asked for, and each further segment has a reason."""
+        """Assert that the record is exact, the script is used up, and each further segment has a reason."""
         assert self.script.left == []
         assert self.exact == self.calls == len(self.engine.seen)
         assert all(segment.broke for segment in (self.sample.segments or ())[1:])
@@ -161,7 +161,7 @@ async def drive(
     context: int = 65_536,
     held: bool = False,
 ) -> Driven:
-    """Runs it in `folder`. `held`: the engine waits behind the first token until whoever asked has gone away."""
+    """Run a program in `folder`. `held`: the engine waits behind the first token until its client has gone away."""
     script = Script(turns)
     engine = ScriptedEngine(script, context)
     rollout = RecordedRollout(template(TEMPLATE), engine, model="scripted")
@@ -178,7 +178,7 @@ async def drive(
 def in_folder(
     command: Sequence[str | Path], folder: Path, *, environment: Mapping[str, str] | None = None, stdin: str = ""
 ) -> Program:
-    """It runs there, with a home of its own and none of this process's settings."""
+    """Return a program that runs in the folder, with a home of its own and none of this process's settings."""
     home = _home(folder)
     home.mkdir(exist_ok=True)
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
@@ -187,7 +187,7 @@ def in_folder(
 
 
 def said_on_stderr(folder: Path) -> str:
-    """By what ran there."""
+    """Return what the program in this folder wrote to stderr."""
     return (_home(folder) / "stderr").read_text(errors="replace")
 
 

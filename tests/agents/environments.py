@@ -23,7 +23,7 @@ ROOT = REPOSITORY / ".venv-agents"
 
 
 def example(name: str) -> tuple[str, ...]:
-    """What a program of `examples/` requires."""
+    """Return the requirements of a program of `examples/`."""
     return declared_programs(REPOSITORY / "examples" / name / "programs.toml")[name].requirements
 
 
@@ -48,7 +48,7 @@ NODE = (
     "@ai-sdk/anthropic@3.0.140",
 )
 READY = "ready.json"
-"""What was installed, in each of them; written last."""
+"""The file with what is installed in an environment, written last."""
 
 
 class Missing(Exception):
@@ -56,7 +56,7 @@ class Missing(Exception):
 
 
 def python_of(name: str) -> Path:
-    """The interpreter. Raises Missing."""
+    """Return the interpreter of an environment. Raises Missing."""
     try:
         return Environments(ROOT).install(name, PYTHON[name], lambda told: None) / "bin" / "python"
     except NotInstalled as error:
@@ -64,7 +64,7 @@ def python_of(name: str) -> Path:
 
 
 def node_modules(npm: Path) -> Path:
-    """The folder in which Node finds the packages. Raises Missing."""
+    """Return the folder of Node's packages. Raises Missing."""
     folder = ROOT / "node"
     if not _ready(folder, NODE):
         shutil.rmtree(folder, ignore_errors=True)

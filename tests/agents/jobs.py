@@ -1,4 +1,4 @@
-"""What programs of others are asked to do, in a folder or in a talk, and whether they did it: whatever the model is."""
+"""Jobs for third-party programs, in a folder or in a talk, with a check of each that suits any model."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ TALK = (
     "There is a coin in the red box.",
     "So what is in the red box? Say it in a word.",
 )
-"""The second is the result of a tool, if it was called."""
+"""The turns of a talk; the second is the result of a tool, if it was called."""
 TALK_TOKENS = 60
 
 
 def numbers(folder: Path) -> None:
-    """Two files to be added."""
+    """Write two files to be added."""
     (folder / "a.txt").write_text("17")
     (folder / "b.txt").write_text("25")
 
@@ -49,7 +49,7 @@ def added(folder: Path, printed: str) -> bool:
 
 
 def broken(folder: Path) -> None:
-    """A module that its check fails on."""
+    """Write a module that fails its check."""
     (folder / "middle.py").write_text(BROKEN)
     (folder / "check.py").write_text(CHECK)
 
@@ -64,12 +64,12 @@ def repository(folder: Path) -> None:
 
 
 def mended(folder: Path, printed: str) -> bool:
-    """As it should be; what else would pass the check is not run."""
+    """Tell whether the module is as it should be; its check is not run, as it would run foreign code."""
     return (folder / "middle.py").read_text(errors="replace") == MENDED
 
 
 def nothing(folder: Path) -> None:
-    """An empty folder."""
+    """Leave the folder empty."""
 
 
 def talked(folder: Path, printed: str) -> bool:
@@ -84,7 +84,7 @@ def git(folder: Path, *typed: str) -> str:
 
 
 def talk(way: str) -> str:
-    """For the stdin of a loop."""
+    """Return the stdin of a loop."""
     said: list[dict[str, Any]] = [
         {"text": text, "stream": way == "stream", "max_tokens": TALK_TOKENS, "stop": []} for text in TALK
     ]
@@ -93,8 +93,8 @@ def talk(way: str) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """`package`: whose environment; `node` for that of Node. `command` of its interpreter and how it shall ask, whole
-    or by a stream. `tools`: it needs a template that writes them. `stdin` of how it shall ask."""
+    """`package` names the environment, or is `node`. `command`, `stdin` depend on how the program asks: whole or by a
+    stream. `tools`: it needs a template that writes tool calls."""
 
     name: str
     package: str
@@ -134,7 +134,7 @@ def smolagents(kind: str, *more: str) -> Job:
 
 
 def mini_swe_agent(form: str) -> Job:
-    """It never streams."""
+    """Return a job of mini-swe-agent, which never streams."""
     config = "mini.yaml" if form == "litellm" else "mini_textbased.yaml"
 
     def command(python: Path, way: str) -> Command:
@@ -155,7 +155,7 @@ def aider(edit_format: str) -> Job:
 
 
 def loop(program: str, *arguments: str) -> Job:
-    """A client's, in a talk with a tool."""
+    """Return the job of a client, in a talk with a tool."""
     node = program.endswith(".mjs")
     package = program.partition("_")[0]
 

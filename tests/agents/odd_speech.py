@@ -1,5 +1,5 @@
-"""What a model may say, and a user: text of many scripts, runs of white space, halves of characters, what looks like
-control tokens, calls of tools in any JSON, thoughts, nothing at all. From a seed, so each rollout can be had again.
+"""Odd things that a model or a user may say: text of many scripts, runs of white space, halves of characters, text like
+control tokens, calls of tools in any JSON, thoughts, nothing at all. Drawn from a seed, so rollouts can be repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TEXTS = (
     *("<tool_response>", '{"name": "look"', "```json\n", "\\u00e9", "\\", '"', "0.10", "Obs"),
 )
 STOP = "Observation:"
-"""What loops of reason and act have the model stopped at."""
+"""The text at which ReAct loops stop the model."""
 VALUES: tuple[Any, ...] = (
     *("red", "é\u2028🪙", '"\\', "", None, True, 1, 1.0, -0.0, 1e-7, 2**53 + 1, 12345678901234567890, [], {}),
     *([1, [2, {"a": None}]], {"a": {"b": "日本"}}, "<|im_end|>", "</tool_call>"),
@@ -30,7 +30,7 @@ OPENINGS = ("", "", "I look.\n", "  ", "日本\n\n")
 
 
 class OddModel:
-    """Answers anything with anything, in tokens of a tokenizer: of text as it encodes it, or any at all.
+    """Answers any prompt with odd text, encoded by a tokenizer, or with any tokens.
 
     `ends` are the tokens that end an answer, of which it says one and only last; `vocabulary` is how many there are.
     """
@@ -47,7 +47,7 @@ class OddModel:
         return [*(one for one in said if one not in self._ends), self._dice.choice(self._ends)]
 
     def _text(self) -> list[int]:
-        """Control tokens in it are text, or themselves."""
+        """Encode odd text; control tokens in it become text, or stay tokens."""
         plain = self._dice.random() < 0.5
         stop = self._dice.choice(("", "", f"{STOP} a coin"))
         return self._codec.encode(odd_text(self._dice) + stop, plain=plain)
@@ -62,7 +62,7 @@ class OddModel:
         return self._codec.encode(self._dice.choice(OPENINGS) + between.join(calls))
 
     def _any(self) -> list[int]:
-        """Most are of no text that the tokenizer would write so, and hold halves of characters."""
+        """Draw any tokens: most are no tokenization of a text, and hold halves of characters."""
         return [self._dice.randrange(self._vocabulary) for _ in range(self._dice.randint(1, 40))]
 
     def _none(self) -> list[int]:
@@ -74,7 +74,7 @@ def odd_text(dice: random.Random) -> str:
 
 
 def odd_call(dice: random.Random) -> str:
-    """As the template's model writes one, but for its JSON; one in some is none."""
+    """Write a tool call as the template's model does, with odd JSON, which sometimes is invalid."""
     separators, indent = dice.choice(((",", ":"), (", ", ": "), (" ,\n", " :\t"))), dice.choice((None, None, 1))
     styled = json.JSONEncoder(ensure_ascii=dice.random() < 0.5, separators=separators, indent=indent)
     arguments = styled.encode({f"box{number}": dice.choice(VALUES) for number in range(dice.randint(0, 3))})

@@ -47,10 +47,10 @@ SAMPLING = Sampling(temperature=0.5, max_tokens=96)
 CALLS = 6
 TIMEOUT_S = 600.0
 GRACE_S = 10.0
-"""For a program to end by itself that may not ask any more."""
+"""Time for a program that may not ask any more to end by itself."""
 WAYS = ("whole", "stream")
 ENDS = ("finished", "failed", "limit")
-"""The program's own, or a limit that it met."""
+"""Ends of a rollout by the program itself, or by a limit."""
 
 
 class WatchedEngine(KeepsNothing):
@@ -89,14 +89,14 @@ class WatchedEngine(KeepsNothing):
 
 
 class Stage:
-    """Where jobs are done: the model, and templates to ask it by, with tools and without."""
+    """A place for jobs: the model, and templates with tools and without."""
 
     def __init__(self, engine: EngineProcess, templates: dict[bool, ChatTemplate]) -> None:
         self._engine = engine
         self._templates = templates
 
     async def run(self, job: Job, way: str, folder: Path) -> tuple[Recorded, str]:
-        """And what the program said on stderr."""
+        """Run a job; return the record, and what the program wrote to stderr."""
         interpreter, environment = _interpreter(job.package)
         await asyncio.to_thread(job.lay_out, folder)
         command = job.command(interpreter, way)
@@ -110,7 +110,7 @@ class Stage:
 
 
 async def _within_budget(rollout: RecordedRollout, program: Program, name: str) -> Sample:
-    """Ended where it goes on asking in vain."""
+    """Run a program, and end it if it goes on asking once its calls are spent."""
     recorder = Recorder()
     async with recorder.serving() as base_url:
         work = asyncio.create_task(run_with(recorder, base_url, rollout, program, timeout_s=TIMEOUT_S))
@@ -129,7 +129,7 @@ async def _within_budget(rollout: RecordedRollout, program: Program, name: str) 
 
 
 def _held(program: Program, folder: Path) -> Program:
-    """It writes below the folder's parent and nowhere else, and sees no other processes."""
+    """Wrap a program so that it writes below the folder's parent alone, and sees no other processes."""
     own = ("--bind", str(folder.parent), str(folder.parent))
     view = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *own)
     bwrap = ("bwrap", *view, "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--cap-drop", "ALL")
@@ -137,7 +137,7 @@ def _held(program: Program, folder: Path) -> Program:
 
 
 def _interpreter(package: str) -> tuple[Path, dict[str, str]]:
-    """And what it finds in its environment. Raises Missing."""
+    """Return the interpreter of a package, and settings for it. Raises Missing."""
     if package != "node":
         return python_of(package), {}
     node, npm = node_executable("node"), node_executable("npm")
@@ -147,7 +147,7 @@ def _interpreter(package: str) -> tuple[Path, dict[str, str]]:
 
 
 async def drive_all(jobs: Sequence[Job], runs: int, threads: int, side_by_side: int) -> list[Done]:
-    """So many jobs at once. Raises EngineError where the model was not fetched, Missing where a program is not had."""
+    """Run so many jobs at once. Raises EngineError without the model, Missing without a program."""
     load = partial(load_language_model, str(known_folder(NAME)), device="cpu", dtype="float32", threads=threads)
     engine = EngineProcess(partial(TransformersEngine, load, seed=1, cache_gb=2.0), max_batch=8)
     await engine.start()

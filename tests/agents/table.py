@@ -1,4 +1,4 @@
-"""The tables of what came of driven programs: a row for each, over all of its runs."""
+"""Tables of the results of driven programs: a row for each, over all its runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Row:
         self.ended[run.sample.status or "none"] += 1
 
     def cells(self, name: str) -> tuple[str, ...]:
-        """As HEAD names them."""
+        """Return the cells in the order of HEAD."""
         seen = sorted({min(self.segments), max(self.segments)})
         return (
             name,
@@ -49,5 +49,5 @@ class Row:
 
 
 def written(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown."""
+    """Return a table in Markdown."""
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))

@@ -31,7 +31,7 @@ def test_only_the_b_matrices_are_turned_around(tmp_path: Path) -> None:
     weights = tmp_path / "adapter_model.safetensors"
     weights.write_bytes(save(tensors()))
 
-    before, after = load(weights.read_bytes()), load(turned_around(weights, -1.0))
+    before, after = load(weights.read_bytes()), load(turned_around(weights))
 
     assert before.keys() == after.keys()
     for name, tensor in before.items():
@@ -65,4 +65,4 @@ def test_weights_of_another_number_format_are_refused(tmp_path: Path) -> None:
     weights.write_bytes(save({name: tensor.astype("f2") for name, tensor in tensors().items()}))
 
     with pytest.raises(AdapterError, match="F16"):
-        turned_around(weights, -1.0)
+        turned_around(weights)

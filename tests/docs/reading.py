@@ -19,7 +19,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def code_in(text: str) -> list[str]:
-    """What stands as code: blocks (fenced or indented), and spans outside them."""
+    """Return the code of a text: blocks (fenced or indented), and spans outside them."""
     return [*_FENCED.findall(text), *_SPAN.findall(_FENCED.sub("", text))]
 
 

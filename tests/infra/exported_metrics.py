@@ -18,7 +18,7 @@ from services.agent.metrics import EngineProcessId
 
 ROOT = Path(__file__).parents[2]
 TARGET_LABELS = frozenset({"job", "instance", "fleet", "namespace"})
-"""What Prometheus adds to every series: see infra/prometheus/prometheus.yml; the namespace on Kubernetes only."""
+"""Labels that Prometheus adds to every series (infra/prometheus/prometheus.yml); the namespace on Kubernetes only."""
 FOREIGN = {
     name: frozenset(labels)
     for line in (Path(__file__).parent / "foreign_metrics.txt").read_text().splitlines()
@@ -46,7 +46,7 @@ def exported() -> dict[str, frozenset[str]]:
 
 
 def _of_a_child(collector: Collector) -> Sequence[str]:
-    """What an agent shows of the process its model runs in, as if that were this one: without one there is nothing."""
+    """Return the metrics that an agent has of its model's process, with this process in its place."""
     if not isinstance(collector, ProcessCollector):
         return ()
     before, EngineProcessId.value = EngineProcessId.value, os.getpid()

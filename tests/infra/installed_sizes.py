@@ -18,11 +18,11 @@ MB = 1_000_000
 DELETED_FOLDERS = ("*/tests/*", "numpy/f2py/*", "numpy/distutils/*")
 DELETED_FILES = ("*.pyi", "*.pyx", "*.a", "*.h")
 DELETED_OF_NUMPY = ("numpy/_core/*_tests.*.so", "numpy/_core/*_simd.*.so")
-"""As the Dockerfile deletes them; of torch it keeps what it deletes by a file's name elsewhere."""
+"""Files that the Dockerfile deletes; in torch it deletes none by these names."""
 
 
 def closure(wanted: Iterable[Requirement]) -> Iterator[str]:
-    """Canonical names of all that these need, themselves included, each once."""
+    """Yield the canonical names of these and of all that they require, each once."""
     waiting, seen = list(wanted), set[tuple[str, str]]()
     given = set[str]()
     while waiting:
@@ -53,7 +53,7 @@ def _needed(found: Distribution, extra: str) -> Iterator[Requirement]:
 
 @cache
 def installed(name: str) -> int:
-    """Bytes of its files that stay in an image."""
+    """Return the bytes of a distribution that stay in an image."""
     files = distribution(name).files or ()
     return sum(
         Path(str(file.locate())).stat().st_size for file in files if stays(file) and Path(file.locate()).exists()

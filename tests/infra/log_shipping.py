@@ -25,9 +25,9 @@ from typing import Any
 from tests.waiting import wait_until
 
 CONFIGURATION = Path(__file__).parents[2] / "infra" / "fluent-bit" / "fluent-bit.yaml"
-PATIENCE_S = 60.0
+ARRIVES_WITHIN_S = 60.0
 SETTLING_S = 3.0
-"""How long is waited for lines that must not come, after those that must."""
+"""The wait for lines that must not come, after those that must."""
 
 SERVICE_LINE = {
     "time": "2026-01-02T03:04:05.678+00:00", "level": "WARNING", "service": "agent", "action": "engine.restarted",
@@ -41,7 +41,7 @@ WRITTEN = {
     "shop/ratchet/": "of a stranger",
     None: "of a container without a tag",
 }
-"""By Docker's tag, what a container wrote to stdout."""
+"""Lines that containers wrote to stdout, by Docker's tag."""
 
 WANTED_LABELS = [
     {"fleet": "ratchet", "container": "ratchet/ratchet-agent-1", "service": "agent", "level": "WARNING"},
@@ -51,9 +51,9 @@ WANTED_LINES = [
     {key: value for key, value in SERVICE_LINE.items() if key not in WANTED_LABELS[0]} | {"stream": "stdout"},
     {"log": f"{BROKER_LINE}\n", "stream": "stdout"},
 ]
-"""What is a label is no longer in the line."""
+"""Wanted lines, without the fields that became labels."""
 WANTED_TIMES = ["1767323045678000000", "1767323046000000000"]
-"""Of those lines, in nanoseconds since 1970: the service's own time, and for the broker's line Docker's."""
+"""Times of these lines, in nanoseconds since 1970: the service's own, and Docker's for the broker's line."""
 
 
 @dataclass
@@ -91,7 +91,7 @@ def write_containers(folder: Path) -> None:
 
 
 def ship(command: list[str], folder: Path) -> LokiStandIn:
-    """Start it, wait until as many lines have come as must, and a little longer for those that must not."""
+    """Start it, wait for the lines that must come, and a little longer for those that must not."""
     loki = LokiStandIn()
     write_containers(folder / "containers")
     with loki.server() as server:
@@ -104,7 +104,7 @@ def ship(command: list[str], folder: Path) -> LokiStandIn:
         try:
             with suppress(AssertionError):  # what is missing is the tests' to say
                 wait_until(
-                    lambda: len(loki.streams) >= len(WANTED_LABELS) or shipper.poll() is not None, "", PATIENCE_S
+                    lambda: len(loki.streams) >= len(WANTED_LABELS) or shipper.poll() is not None, "", ARRIVES_WITHIN_S
                 )
             time.sleep(SETTLING_S)  # real time: nothing more should come
         finally:

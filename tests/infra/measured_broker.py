@@ -19,10 +19,10 @@ class MeasuredBroker(PrivateBroker):
         with (self.folder / "rabbitmq.conf").open("a") as configuration:
             configuration.write(f"prometheus.tcp.ip = 127.0.0.1\nprometheus.tcp.port = {self.metrics_port}\n")
 
-    def metrics(self) -> str:
+    def metrics(self, page: str = "/metrics") -> str:
         def served() -> str | None:
             try:
-                with urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
+                with urlopen(f"http://127.0.0.1:{self.metrics_port}{page}", timeout=5) as answer:
                     return str(answer.read().decode())
             except OSError:
                 return None

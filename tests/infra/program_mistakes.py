@@ -204,6 +204,27 @@ PROGRAM_MISTAKES = (
         "whoever_has_metrics_is_read",
     ),
     ProgramMistake(
+        "nobody reads how many bytes wait in a queue",
+        "workload",
+        "Role.BROKER or",
+        "Role.ORCHESTRATOR or",
+        "the_bytes_of_queues_are_read",
+    ),
+    ProgramMistake(
+        "of each queue the bytes in hand are read, which its bound leaves out",
+        "workload",
+        "messages_ready_bytes",
+        "messages_bytes",
+        "the_bytes_of_queues_are_read",
+    ),
+    ProgramMistake(
+        "two pages of one broker are one job, so each hides whether the other is there",
+        "workload",
+        '{"job": "rabbitmq-queues"}',
+        "{}",
+        "whoever_has_metrics_is_read",
+    ),
+    ProgramMistake(
         "alerts link to no address",
         "monitoring",
         "replace(RUNBOOKS, wanted.runbooks)",

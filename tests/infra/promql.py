@@ -1,4 +1,4 @@
-"""Which metrics and labels a PromQL expression names. Not a parser: promtool checks the grammar."""
+"""Finds the metrics and labels that a PromQL expression names. It is no parser: promtool checks the grammar."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def program(name: str) -> str:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Of several test processes at the same time, one fetches; the others wait for it."""
+    """Let one of several test processes fetch, while the others wait."""
     TOOLS.mkdir(parents=True, exist_ok=True)
     with (TOOLS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -52,7 +52,7 @@ def _fetch(sentence: str) -> None:
 
 
 def run_promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """On one core, and with memory for half of the CPU: its collector of garbage takes the other half."""
+    """Run promtool on one core, with more memory for less garbage collection, which takes half of the CPU else."""
     return subprocess.run(
         [program("promtool"), *arguments],
         cwd=folder,

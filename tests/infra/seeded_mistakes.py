@@ -616,7 +616,7 @@ binds = { "/agent" = "/usr/share" }
 
 
 def with_programs() -> dict[str, Any]:
-    """Of `prod`, with programs that answer tasks and hidden tests that score them."""
+    """The stack `prod`, with programs that answer tasks and hidden tests that score them."""
     configuration = stack_configuration("prod")
     configuration["ratchet:fleet"] |= {
         "runner": {"programs": PROGRAMS, "folder": "agents-of-the-site", "packageAccess": True},

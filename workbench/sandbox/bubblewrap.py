@@ -49,9 +49,9 @@ OWN_PROC = ("--proc", "/proc", "--remount-ro", "/proc")
 whoever waits for it; nobody makes itself the last to go where memory runs out, or watches the machine's pressure."""
 
 OURS = frozenset(("dev", "proc", "run", "sys", "task", "tmp", "workspace"))
-"""At the top of a sandbox that has a root of its own, what is never that root's."""
+"""Folders at the top of a sandbox that never come from a root of its own."""
 MOST_AT_TOP = 100
-"""Each is an argument of bubblewrap's."""
+"""The most folders at the top: each is an argument of bubblewrap."""
 
 HANDSHAKE = (
     'ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit 125\n'
@@ -60,7 +60,7 @@ HANDSHAKE = (
     "read -r word || exit 125\n"
     'shift 2\nexec "$@"\n'
 )
-"""Over stdout and stdin, before they are the job's: a shell reads no further than to the end of the line."""
+"""The handshake over stdout and stdin, before the job has them: a shell reads no further than the line's end."""
 
 
 @dataclass(frozen=True, slots=True)

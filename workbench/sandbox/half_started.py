@@ -47,7 +47,7 @@ def _owner(command: list[bytes]) -> str | None:
 
 
 def _is_there(of: str) -> bool:
-    """Also where that can't be told from here."""
+    """Tell whether the owner still runs; True too where that can't be seen from here."""
     number, began, namespace = [*of.removeprefix(PREFIX).split("-", 2), "", ""][:3]
     return namespace != pid_namespace() or (number.isdigit() and _start_time(int(number)) == began)
 

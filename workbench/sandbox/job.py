@@ -152,7 +152,7 @@ class Result:
     tree: Mapping[str, TreeFile] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     start_s: float = 0.0
-    """Until the command could begin."""
+    """The time until the command could begin."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_bytes: int = 0

@@ -224,7 +224,7 @@ class _Run:
         return self._first
 
     def wait_until_ready(self, stop: Stop) -> bool:
-        """Until the command could begin; False if it is to be stopped. Raises SandboxError, with bubblewrap's words."""
+        """Wait until the command can begin; False: stop it. Raises SandboxError with bubblewrap's message."""
         until = self._started_at + START_WITHIN_S
         while not self._out:
             waiting = [*self._open, stop.fileno(), *([self._status] if self._first is None else [])]
@@ -270,7 +270,7 @@ class _Run:
         self._released_at = time.monotonic()
 
     def watch(self, stop: Stop, folders: Sequence[int]) -> End:
-        """Until nothing of it is left. `folders` are descriptors of what it may write to."""
+        """Watch the run until nothing of it is left. `folders`: descriptors of what it may write to."""
         assert self._pidfd is not None
         end: End | None = None
         limits = self._job.limits
@@ -363,7 +363,7 @@ class _Run:
         self._reap()
 
     def _is_dead(self) -> bool:
-        """Within its time. Where bubblewrap has not yet said which process is the first, by the end of its stdout."""
+        """Tell whether the run dies within DEAD_WITHIN_S, by the end of its stdout if its first process is unknown."""
         if self._pidfd is not None:
             return bool(ready([self._pidfd], within_s=DEAD_WITHIN_S))
         until = time.monotonic() + DEAD_WITHIN_S

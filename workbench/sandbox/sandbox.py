@@ -124,7 +124,7 @@ class Sandbox:
         return self._own_proc
 
     def run_blocking(self, job: Job, stop: Stop | None = None) -> Result:
-        """From the start to the end of the last process. Raises SandboxError where the sandbox itself failed."""
+        """Run a job to the end of its last process. Raises SandboxError if the sandbox itself failed."""
         if stop is not None:
             return self._run(job, stop)
         own = Stop()

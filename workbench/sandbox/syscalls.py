@@ -61,7 +61,7 @@ FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10}
 PERSONALITIES = (0x0, 0xFFFFFFFF)
 """Linux as it is, and the question which one it is: nothing that takes randomness out of addresses."""
 VECTORS_WITH_FLAGS = ("preadv2", "pwritev2")
-"""Without flags only: one of them tells what is in the page cache, which all runs share."""
+"""Calls allowed without flags only: one flag tells what is in the page cache, which all runs share."""
 NEW_NAMESPACES = 0x7E020080
 """The flags of clone that make a namespace: NEWTIME to NEWNET. clone3 hides its flags behind a pointer: ENOSYS."""
 TERMINAL_INPUT = (termios.TIOCSTI, 0x541C, termios.TIOCSETD)

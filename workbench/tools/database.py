@@ -43,7 +43,7 @@ CHILD = Path(__file__).parent / "sqlite_child.py"
 OWN_MEMORY = 128 * MIB
 """Memory that a child needs besides what a database and its changes may."""
 ENDED_AFTER_S = 1.0
-"""After a statement's time, where it did not end by itself."""
+"""The time, after a statement's own, until a child that did not end is killed."""
 
 
 Role = Literal["read", "write", "schema"]

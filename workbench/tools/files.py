@@ -20,7 +20,7 @@ READ_BYTES = 64_000
 LINE_CHARACTERS = 2000
 DEPTH = 12
 SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
-"""Not looked through by tree, search and find, unless they begin in one."""
+"""Folders that tree, search and find skip unless they begin in one."""
 Pattern = Annotated[str, Field(min_length=1, max_length=4096)]
 
 

@@ -114,7 +114,7 @@ def apply_to_text(text: str, file: FilePatch) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """With their ends, which are line feeds alone."""
+    """Return the lines with their ends, which are line feeds alone."""
     return io.StringIO(text).readlines()
 
 

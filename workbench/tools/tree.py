@@ -241,7 +241,7 @@ class Tree:
             return found.st_size + len(content)
 
     def make_folder(self, path: str) -> list[str]:
-        """With those above it; names those that were made."""
+        """Make a folder and those above it; return those that were made."""
         _begin_change()
         made, parts = list[str](), PurePosixPath(self.clean(path)).parts
         for depth in range(1, len(parts) + 1):
@@ -257,12 +257,12 @@ class Tree:
         return made
 
     def make_folder_of(self, path: str) -> None:
-        """The folder that the path lies in."""
+        """Make the folder that the path lies in."""
         if "/" in (clean := self.clean(path)):
             self.make_folder(clean.rpartition("/")[0])
 
     def symlink(self, path: str, target: str) -> None:
-        """One that leads nowhere but into the workspace; what has that name and is no folder is replaced."""
+        """Make a link within the workspace; what has its name and is no folder is replaced."""
         _begin_change()
         aim = PurePosixPath(path).parent / target
         depth = 0
@@ -281,7 +281,7 @@ class Tree:
                 raise _explain_error(error, path) from None
 
     def move(self, source: str, target: str) -> None:
-        """To a name that is not taken."""
+        """Move to a name that is not taken."""
         _begin_change()
         with self.folder_of(source) as (from_folder, old), self.folder_of(target) as (to_folder, new):
             moved = _libc.renameat2(from_folder, os.fsencode(old), to_folder, os.fsencode(new), RENAME_NOREPLACE)

@@ -27,7 +27,7 @@ class Runs(Protocol):
 
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""From a host and a port to addresses, as the machine's resolver has them."""
+"""A function from host and port to addresses, as the machine's resolver has them."""
 
 
 async def resolve(host: str, port: int) -> list[str]:

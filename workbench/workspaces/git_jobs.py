@@ -39,7 +39,7 @@ LIST = (
     + f"git cat-file --batch --buffer > {CONTENTS}"
 )
 AS_IT_IS = "echo '* -text -eol -ident -filter -working-tree-encoding -whitespace' > /tmp/r/info/attributes; "
-"""Before all attributes that a workspace brings."""
+"""Attributes that come before all those that a workspace brings."""
 APPLY = BEGIN + AS_IT_IS + "exec git --work-tree=/workspace apply --whitespace=nowarn --unidiff-zero -"
 DIFF_TREE = "git diff-tree -r --binary --full-index --no-renames --no-color --no-ext-diff --no-textconv "
 DIFF = BEGIN + (

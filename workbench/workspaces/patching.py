@@ -88,7 +88,7 @@ def that_fit(changed: Sequence[Change], most: int) -> Changes:
 
 
 def _size(change: Change) -> int:
-    """At most, in bytes: each line may be one character, and get another; bytes are told in base 85."""
+    """Return the most bytes of a patch: each line may be one character, and get another; bytes become base 85."""
     path, was, now = change
     return 2 * sum(len(file.content) for file in (was, now) if file is not None) + PER_FILE + 8 * len(path)
 

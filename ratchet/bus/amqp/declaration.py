@@ -37,6 +37,8 @@ OWN_QUEUES = (KEPT_RESPONSES, AUDITS, AUDIT_SCORES)
 """The queues of fleets with an external scorer or an auditor: another fleet's names all the same."""
 PRECONDITION_FAILED = 406
 NOT_FOUND = 404
+CURRENT = re.compile(r"but current is '(\d+)'")
+"""Finds the argument of the queue that is there, in the broker's refusal."""
 
 
 class TopologyConflict(BusError):
@@ -136,7 +138,7 @@ class Declaration:
         self, connection: AmqpConnection, channel: AmqpChannel, name: str, arguments: dict[str, Any]
     ) -> AmqpChannel:
         """Returns the channel to go on with: the broker closes one at each refusal. Raises ChannelLost."""
-        before = {key: value for key, value in arguments.items() if key != MAX_BYTES}
+        before, found = {key: value for key, value in arguments.items() if key != MAX_BYTES}, None
         for candidate in (arguments, before):
             try:
                 await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=candidate)
@@ -144,12 +146,14 @@ class Declaration:
             except ChannelLost as error:
                 if error.code != PRECONDITION_FAILED or MAX_BYTES not in str(error):
                     raise
+                found = found or CURRENT.search(str(error))
                 channel = await open_channel(connection)
         else:  # it has a bound, and another one
             await channel.call(channel.raw.queue_declare, queue=name, passive=True)
         if candidate is not arguments and name not in self._told:
             self._told.add(name)
-            _log.warning("other-bound", _other_bound(name, arguments[MAX_BYTES]), queue=name)
+            sentence = _other_bound(name, arguments[MAX_BYTES], int(found[1]) if found else None)
+            _log.warning("other-bound", sentence, queue=name)
         return channel
 
     def _prefix_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -158,11 +162,15 @@ class Declaration:
         return arguments | {"x-dead-letter-exchange": self.wire(target)} if target else arguments
 
 
-def _other_bound(name: str, wanted: int) -> str:
+def _other_bound(name: str, wanted: int, found: int | None) -> str:
+    """The least of argument and policy holds, so a policy can't enlarge a queue. None: it has no bound."""
     policy = f"'^{re.escape(name)}$' '{{\"max-length-bytes\": {wanted}}}' --apply-to queues"
+    remedy = f"rabbitmqctl set_policy '{name}' {policy}"
+    if found is not None and found < wanted:
+        remedy = f"drain it, rabbitmqctl delete_queue '{name}', and declare it again"
     return (
-        f"{name} was declared before with another bound in bytes than {wanted}, or none, and is taken as it is. "
-        f"To give it this bound: rabbitmqctl set_policy '{name}' {policy}"
+        f"{name} was declared before with {found or 'no'} bytes for its bound, not {wanted}, and is taken as it is; "
+        f"the alert RatchetQueueNearlyFull takes {wanted} for it. To give it this bound: {remedy}"
     )
 
 

@@ -47,9 +47,9 @@ from ratchet.service.telemetry import Log
 MOST_NACKS = 3
 """Refusals by the queue of dead letters before a letter is taken elsewhere: the queue is full, or has no leader."""
 PUBLISH_WAITING_S = 5.0
-"""Between two tries to publish the dead letters that wait on disk."""
+"""The pause between two tries to publish the dead letters that wait on disk."""
 FULL_S = 30.0
-"""After a refusal, dead letters go straight to disk for so long."""
+"""Dead letters go straight to disk for so long after a refusal."""
 PARKED_S = 600.0
 """Seconds after a letter went up the ladder for want of room in which that is a trouble: twice the last rung's
 delay."""

@@ -50,7 +50,7 @@ class _Connection(SelectConnection):  # type: ignore[misc]
 
 
 class BrokerUnreachable(BusError):
-    """Nobody answers at the AMQP URL, or not with these credentials."""
+    """No broker answers at the AMQP URL, or not with these credentials."""
 
 
 def without_password(url: str) -> str:

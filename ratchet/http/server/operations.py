@@ -27,7 +27,7 @@ TIMEOUT = {
     "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S},
     "description": "Seconds to wait for the answer (504 after them); what was submitted goes on.",
 }
-"""Not of what changes the fleet: a change is never broken off."""
+"""The time-out that routes take, except those that change the fleet: a change is never broken off."""
 STREAM = "text/event-stream"
 REFERENCES = "#/components/schemas/{model}"
 

@@ -118,7 +118,7 @@ def unlink_before(folder: Path, begins: Mapping[str, Position]) -> None:
 
 
 def _compressed_segments(folder: Path, log: str) -> list[Segment]:
-    """From the oldest on, up to the first that still has to be."""
+    """Return the compressed segments from the oldest up to the first that is not."""
     begin = read_start_offsets(folder).begin(log)
     left = (segment for segment in sealed_segments(folder, log) if segment.end > begin)
     return list(takewhile(lambda segment: segment.compressed, left))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -36,10 +36,15 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """`first_open`: number of the open task that was assigned first; None where all are closed."""
+    """`first_open`: number of the first task that is open, or whose user is not told yet; None where there is none."""
 
     first_open: int | None
     windows: tuple[Need, ...]
+
+    def also(self, first_pending: int | None) -> Needs:
+        """The same with a task that is closed and whose user is not told yet."""
+        first = min((one for one in (self.first_open, first_pending) if one is not None), default=None)
+        return replace(self, first_open=first)
 
     def against(self, segment: Segment, *, pressed: bool = False) -> str | None:
         """Return the first that needs bytes of this segment, or None. With `pressed`, ignore those that may be

@@ -20,7 +20,7 @@ STEP = timedelta(seconds=5)
 """A wall clock that gains or loses more than this between two readings was set."""
 SETTLING_S = 600.0
 PRESSED = 2
-"""At so many times the bound, a training that was not asked for yet no longer keeps its window."""
+"""The multiple of the bound at which a training that was not asked for yet no longer keeps its window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,5 +148,5 @@ class Planner:
         last = self.last(part.segment)
         first_open = self.needs.first_open
         if first_open is not None and last >= first_open:
-            return Held(part, f"task number {first_open} is open")
+            return Held(part, f"task number {first_open} is open, or its user is not told yet")
         return Removal(part, max(sequence, last + 1))

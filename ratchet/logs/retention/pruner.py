@@ -152,7 +152,7 @@ class Pruner:
 
 
 def moved_behind(starts: LogStartOffsets, step: Removal, ids: int) -> LogStartOffsets:
-    """Once this segment is gone."""
+    """Return where the logs begin once this segment is gone."""
     segment = step.part.segment
     return LogStartOffsets(starts.begins | {segment.name: segment.end}, step.sequence, ids)
 

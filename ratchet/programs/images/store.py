@@ -34,14 +34,14 @@ class Unpacked:
 
 
 def sum_of(image: Image) -> str | None:
-    """Also once it is an unpacked folder of ours; None for a folder that somebody made."""
+    """Return the sum of an image, also of its unpacked folder; None for a folder that somebody made."""
     if image.folder is not None and image.folder.parent.parent.name == HIDDEN:
         return image.folder.parent.name
     return image.sum
 
 
 def own_folder(image: Image) -> Path | None:
-    """One that somebody made, and may change."""
+    """Return a folder that somebody made and may change; None for ours."""
     return image.folder if sum_of(image) is None else None
 
 
@@ -123,7 +123,7 @@ def _check(archive: Path, wanted: str | None) -> None:
 
 
 def _fitting(config: ImageConfig, root: Path) -> ImageConfig:
-    """With what a run needs of it in the folder. Raises BadImage."""
+    """Fit the folder and the configuration to a run in a sandbox. Raises BadImage."""
     if not has_program(root, "bin/sh"):
         raise BadImage("it has no /bin/sh, by which a sandbox sets its limits: add one, such as busybox's")
     etc = root / "etc"

@@ -113,7 +113,7 @@ class RowAdapters:
             layer.pairs.pop(name, None)
 
     def use(self, rows: Sequence[str | None]) -> None:
-        """From now on row i of a batch is answered with adapter `rows[i]`, None: the base model. No rows: all base."""
+        """Answer row i of a batch with adapter `rows[i]` from now on; None is the base model. No rows: all base."""
         if tuple(rows) == self._rows:
             return
         if set(rows) != set(self._rows):

@@ -61,14 +61,14 @@ Answer = Sequence[Completion] | EngineError
 
 
 def cut(ids: Sequence[int], logprobs: Sequence[float], end_ids: Collection[int]) -> Completion:
-    """After the first end token, which belongs to the completion."""
+    """Cut a completion after its first end token, which belongs to it."""
     ends = (place for place, token in enumerate(ids, 1) if token in end_ids)
     end = next(ends, None)
     return Completion(tuple(ids[:end]), tuple(logprobs[:end]), "length" if end is None else "stop")
 
 
 def not_finite(adapter: str | None) -> EngineError:
-    """No retry mends it where it is an adapter's."""
+    """Return the error of logits that are not finite; an adapter's is not retried."""
     if adapter is None:
         return EngineError("the base model's logits for this prompt are not finite: see that it is stored whole")
     return AdapterError(

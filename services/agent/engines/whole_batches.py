@@ -58,7 +58,7 @@ class WholeBatches:
         return frozenset(request.adapter for request in self._waiting.values())
 
     def forget(self, adapter: str) -> None:
-        """Nothing is kept of it."""
+        """Do nothing: no adapter is kept."""
 
     def step(self) -> list[tuple[int, Answer]]:
         numbers = self._line.batch(self._max_rows)

@@ -28,7 +28,7 @@ from schemas.messages.work import BASE_VERSION
 from schemas.records.registry import AgentAdapters
 from services.cli.eval.asking import Asking, Contestant, answers, scored_anew
 from services.cli.eval.results import Asked, Group, Spent, evaluate, worth
-from services.cli.eval.task_set import Leaks, TaskSet, find_leaks, named_set, since_when, windows_of
+from services.cli.eval.task_set import TaskSet, find_leaks, named_set, since_when, windows_of
 from services.cli.eval.view import picture, render_evaluation
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import AsJson, ExitCode, UsageError, answered_bar, out, print_json, say
@@ -72,7 +72,10 @@ def eval(  # noqa: A001  (the command's name)
     if tasks.twice:
         say(f"{tasks.twice} lines of {set_} ask what another asks, and are left out")
     register_set(settings.adapters_dir, chosen, tasks.registration(now))
-    leaks = _leaks(access.logs_dir, settings.adapters_dir, adapters, chosen, contestants, tasks)
+    versions = dict.fromkeys(one.version for one in contestants)
+    windows = {one: list(windows_of(settings.adapters_dir, adapters, chosen, one)) for one in versions}
+    kept_since = since_when(registered_sets(settings.adapters_dir, chosen), [one.sha256 for one in tasks.tasks])
+    leaks = find_leaks(access.logs_dir, chosen, windows, kept_since)
     leaked = {sha256 for one in leaks.values() for sha256 in one.inputs}
     counted = TaskSet(tasks.name, tuple(one for one in tasks.tasks if one.sha256 not in leaked))
     if not counted.tasks:
@@ -106,20 +109,6 @@ def _contestants(versions: Sequence[str], programs: Sequence[str], adapters: Age
             f"{', '.join(gone)}: not loaded by the fleet, which answers with {', '.join(sorted(offered))} now"
         )
     return [Contestant(one, program) for one in named for program in dict.fromkeys(programs) or (None,)]
-
-
-def _leaks(
-    logs_dir: Path,
-    adapters_dir: Path,
-    adapters: AgentAdapters,
-    agent: str,
-    contestants: Sequence[Contestant],
-    tasks: TaskSet,
-) -> dict[str, Leaks]:
-    versions = dict.fromkeys(one.version for one in contestants)
-    windows = {one: list(windows_of(adapters_dir, adapters, agent, one)) for one in versions}
-    first = since_when(registered_sets(adapters_dir, agent), [one.sha256 for one in tasks.tasks])
-    return find_leaks(logs_dir, agent, windows, first)
 
 
 def _ask(

@@ -86,7 +86,7 @@ def _remarks(evaluation: Evaluation) -> Iterator[Text]:
 
 
 def drawn_interval(found: Interval, span: float) -> str:
-    """From -span to +span: ─ the interval, ● the mean, │ no difference."""
+    """Draw an interval from -span to +span: ─ the interval, ● the mean, │ no difference."""
 
     def cell(value: float) -> int:
         return round((max(-span, min(span, value)) / span + 1.0) / 2.0 * (CELLS - 1))

@@ -73,7 +73,7 @@ def evidence_chart(
 
 
 def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
-    """At most `width` points, evenly over the units, the last one always among them."""
+    """Return at most `width` points, evenly over the units, the last one among them."""
     return thin_out(history, max(width, MIN_WIDTH - LABEL - 1))
 
 

@@ -13,6 +13,7 @@ import httpx
 import jwt
 import typer
 
+from ratchet.client.http_link import LOOPBACK
 from ratchet.http.access.roles import Role
 from ratchet.runtime.processes import PROCESSES
 from ratchet.service.errors import BusError
@@ -21,8 +22,6 @@ from services.cli.fleet.options import AGENT, FleetOptions, agent_of
 from services.cli.fleet.plan import plan_fleet
 from services.cli.terminal import CommandError, UsageError
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Never reached through the proxy that the environment may name."""
 TIMEOUT_S = 60.0
 SINGLE = ("orchestrator", "manager", "runner", "scorer", "trainer")
 NOWHERE = "amqp://127.0.0.1/"

@@ -20,7 +20,7 @@ from services.cli.fleet.supervisord import Program
 from services.cli.terminal import UsageError
 
 OFFSET = 100
-"""From an agent's port to that of its server."""
+"""The distance from an agent's port to that of its server."""
 LOADING_S = 1800.0
 MEMORY_SHARE = 0.9
 """The share of the GPU's memory that all servers of this machine take together: vLLM's own default for one."""

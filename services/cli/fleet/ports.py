@@ -14,7 +14,7 @@ import psutil
 from services.cli.fleet.folder import FleetFolder, FleetRecord
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.supervisord import FLEET_MARK
-from services.cli.terminal import CommandError, UsageError
+from services.cli.terminal import UsageError
 
 LEFTOVER_TIMEOUT_S = 40.0
 
@@ -99,12 +99,6 @@ def holder(port: int) -> str:
 def taken_ports(wanted: Mapping[int, str]) -> list[str]:
     """A sentence part for each port of `wanted` (port: who needs it) that is taken."""
     return [f"{port} (for {who}) by {holder(port)}" for port, who in wanted.items() if is_taken(port)]
-
-
-def require_free(wanted: Mapping[int, str], instead: Callable[[], str]) -> None:
-    """Raises CommandError naming each taken port, who holds it and what to type `instead`."""
-    if taken := taken_ports(wanted):
-        raise CommandError(f"taken: port {', port '.join(taken)}. Free them, or start on others: {instead()}")
 
 
 STEP = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,22 +38,18 @@ class QueueDepth:
 
 def queue_depths(connection: BlockingConnection, topology: Topology, namespace: str) -> list[QueueDepth]:
     """Every queue of the topology, the retry ladder last."""
-    names = [queue.name for queue in topology.queues] + [rung.name for rung in topology.rungs]
-    return list(_ask(connection, names, namespace))
-
-
-def _ask(connection: BlockingConnection, names: Iterable[str], namespace: str) -> Iterable[QueueDepth]:
-    channel = connection.channel()
-    for name in names:
+    channel, found = connection.channel(), list[QueueDepth]()
+    for name in [queue.name for queue in topology.queues] + [rung.name for rung in topology.rungs]:
         try:
             said = channel.queue_declare(namespace + name, passive=True).method
-            yield QueueDepth(name, said.message_count, said.consumer_count)
+            found.append(QueueDepth(name, said.message_count, said.consumer_count))
         except ChannelClosedByBroker as error:
             if error.reply_code != NOT_FOUND:
                 raise
             channel = connection.channel()
-            yield QueueDepth(name, None)
+            found.append(QueueDepth(name, None))
     channel.close()
+    return found
 
 
 HOPELESS_STARTS = 3

@@ -24,7 +24,7 @@ from services.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, 
 from services.cli.fleet.local_broker import LocalBroker
 from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.plan import FleetPlan, declare_queues, plan_fleet, private_users, variables
-from services.cli.fleet.ports import on_other_ports, require_free, stop_leftovers, stop_supervisor, supervisor_process
+from services.cli.fleet.ports import on_other_ports, stop_leftovers, stop_supervisor, supervisor_process, taken_ports
 from services.cli.fleet.readiness import ReadinessView, Waiting
 from services.cli.fleet.supervisord import Supervisor, render, start_supervisord
 from services.cli.models import make_models
@@ -147,7 +147,7 @@ def _complete(folder: FleetFolder, record: FleetRecord, drain_grace_s: float, ti
 
 
 def _wait(folder: FleetFolder, plan: FleetPlan, timeout_s: float, declare: Callable[[], None] = lambda: None) -> None:
-    """Until every service of the plan is ready; `declare` is called once the broker answers.
+    """Wait until every service of the plan is ready; `declare` is called once the broker answers.
 
     Raises CommandError, TimedOut.
     """
@@ -172,7 +172,9 @@ def require_ports(plan: FleetPlan, options: FleetOptions, amqp_url: str | None) 
     def ports_of(moved: FleetOptions) -> Iterable[int]:
         return plan_fleet(moved, FleetFolder.here().broker, amqp_url, 0.0).ports
 
-    require_free(plan.ports, lambda: on_other_ports(options, ports_of, sys.argv[1:], os.environ))
+    if taken := taken_ports(plan.ports):
+        instead = on_other_ports(options, ports_of, sys.argv[1:], os.environ)
+        raise CommandError(f"taken: port {', port '.join(taken)}. Free them, or start on others: {instead}")
 
 
 def make_way(options: FleetOptions, amqp_url: str | None) -> None:

@@ -39,7 +39,7 @@ def comparison(found: ProgramsCompared) -> Group:
 
 
 def _name_of_scorer(scorer: ScorerIdentity | None, scorers: Sequence[ScorerIdentity | None]) -> str:
-    """With its revision where there is another of the same name."""
+    """Return the name of a scorer, with its revision if there is another of this name."""
     if scorer is None:
         return "nobody that gave a name"
     alike = [one for one in scorers if one is not None and one.id == scorer.id]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -89,6 +89,7 @@ def _data(report: Report) -> str:
 
 AGENT_ID = TypeAdapter(AgentId)
 OfAgent = TypeVar("OfAgent", Decision, ExperimentRecord)
+T = TypeVar("T")
 
 MOST_EXPERIMENTS = 40
 MOST_VERSIONS = 60
@@ -167,9 +168,13 @@ class Report:
 def gather(logs_dir: Path, adapters_dir: Path, agents: Iterable[str] = ()) -> Report:
     """`agents` are on the page even where nothing is known of them. What can't be read is said, not raised."""
     troubles: list[str] = []
-    registry, decisions = _read_decisions(adapters_dir, troubles)
-    scores = _read_log_scores(logs_dir, troubles)
-    records = _experiments(decisions, troubles)
+    store = RegistryStore(adapters_dir)
+    nothing: tuple[Registry, list[Decision]] = Registry(), []
+    registry, decisions = _read(lambda: _read_ledger(store), nothing, "", troubles)
+    scores = _read(lambda: read_scores(logs_dir), LogScores(), "scores: ", troubles)
+    if scores.bad_lines:
+        troubles.append(f"{scores.bad_lines:,} lines of the log can't be read and are left out: ratchet log tail")
+    records = _read(lambda: experiments(decisions), list[ExperimentRecord](), "experiments: ", troubles)
     names = [name for name in dict.fromkeys([*agents, *registry.agents, *scores.agents]) if _is_named(name, troubles)]
     tried = views_of([one for name in names for one in _of(name, records)[-MOST_EXPERIMENTS:]], logs_dir)
     shown = tuple(
@@ -196,24 +201,17 @@ def _is_named(name: str, troubles: list[str]) -> bool:
     return True
 
 
-def _read_decisions(adapters_dir: Path, troubles: list[str]) -> tuple[Registry, list[Decision]]:
-    store = RegistryStore(adapters_dir)
-    try:
-        return store.read(), [decision for decision, _ in store.ledger.read()]
-    except RegistryError as error:
-        troubles.append(str(error))
-        return Registry(), []
+def _read_ledger(store: RegistryStore) -> tuple[Registry, list[Decision]]:
+    return store.read(), [decision for decision, _ in store.ledger.read()]
 
 
-def _read_log_scores(logs_dir: Path, troubles: list[str]) -> LogScores:
+def _read(read: Callable[[], T], nothing: T, what: str, troubles: list[str]) -> T:
+    """Return what is read; `nothing`, with the reason among the troubles, where it can't be."""
     try:
-        scores = read_scores(logs_dir)
-    except JournalError as error:
-        troubles.append(f"scores: {error}")
-        return LogScores()
-    if scores.bad_lines:
-        troubles.append(f"{scores.bad_lines:,} lines of the log can't be read and are left out: ratchet log tail")
-    return scores
+        return read()
+    except (JournalError, RegistryError) as error:
+        troubles.append(f"{what}{error}")
+        return nothing
 
 
 def _agent(
@@ -244,11 +242,3 @@ def _agent(
 
 def _of(agent_id: str, items: Iterable[OfAgent]) -> list[OfAgent]:
     return [item for item in items if item.agent_id == agent_id]
-
-
-def _experiments(decisions: list[Decision], troubles: list[str]) -> list[ExperimentRecord]:
-    try:
-        return experiments(decisions)
-    except RegistryError as error:
-        troubles.append(f"experiments: {error}")
-        return []

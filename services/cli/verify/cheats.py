@@ -104,14 +104,10 @@ def _answer(files: Files) -> str:
 
 def _beside(language: str, touched: Files) -> Iterator[tuple[str, str]]:
     """Programs in the place of those that are asked for: they say something, and nothing else."""
-    for what, text in SAID.items():
-        written = json.dumps(text)
-        given = text if language == "python" else written.replace("{", "{{").replace("}", "}}")
-        program = OF_COMMANDS[language].format(text=given if language != "go" else written)
-        if language == "go":
-            program = f"package main\n{program}"
-        if touched:
-            yield what, _answer(dict.fromkeys(touched, program))
+    package = "package main\n" if language == "go" else ""
+    for what, text in SAID.items() if touched else ():
+        program = package + OF_COMMANDS[language].format(text=_literal(language, text))
+        yield what, _answer(dict.fromkeys(touched, program))
 
 
 def _instead(language: str, before: Files, touched: Files) -> Iterator[tuple[str, Files]]:

@@ -16,7 +16,7 @@ from ratchet.service.errors import FAULTS
 from schemas.messages.task import Task
 from services.cli.eval.asking import score_apart
 from services.cli.terminal import CommandError, UsageError
-from services.cli.verify.cheats import cheats, no_ops, workspace_cheats
+from services.cli.verify.cheats import OF_COMMANDS, cheats, no_ops, workspace_cheats
 from workbench.sandbox.sandbox import Sandbox
 from workbench.sandbox.settings import SandboxSettings
 from workbench.trees import Tree
@@ -26,9 +26,8 @@ from workbench.workspaces.workspaces import Workspaces
 
 Kind = Literal["oracle", "answer", "no-op", "cheat"]
 ENOUGH_CONTROLS = 7
-"""With which what is the same at each run, such as a sum of the files, passes once in 256."""
+"""The controls with which a constant answer, such as a sum of the files, passes once in 256."""
 NOTHING_CHANGED = '{"files": {}}'
-LANGUAGES = ("python", "javascript", "go", "rust")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +146,8 @@ def _read_plan(plan: Mapping[str, Any]) -> tuple[str, list[str]]:
     functions = list(dict.fromkeys(case["function"] for case in cases if "function" in case))
     if not cases and not plan.get("suite") and not plan.get("script"):
         raise UsageError("the task has no hidden cases to verify: see docs/models.md#programs-and-hidden-tests")
-    if language not in LANGUAGES:
-        raise UsageError(f"{language!r} is no language of hidden cases: {', '.join(LANGUAGES)}")
+    if language not in OF_COMMANDS:
+        raise UsageError(f"{language!r} is no language of hidden cases: {', '.join(OF_COMMANDS)}")
     return language, functions
 
 

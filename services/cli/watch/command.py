@@ -127,7 +127,7 @@ class WatchSource:
         return rollouts_of(answer["items"]) if isinstance(answer, dict) else ()
 
     def _depths(self, trouble: list[str]) -> tuple[QueueDepth, ...]:
-        """Over one connection, made anew after it was lost."""
+        """Return the depths over one connection, which is made anew after a loss."""
         try:
             if self._connection is None or not self._connection.is_open:
                 self._connection = BlockingConnection(parameters(self._access.amqp_url))

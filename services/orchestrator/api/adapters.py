@@ -211,7 +211,7 @@ def adapters_router(
 
 
 def told_of(view: AgentView, held: HeldUps) -> AgentView:
-    """With what its candidates wait for."""
+    """Return the view with what its candidates wait for."""
     of_it = held.get(view.agent_id, ())
     return view.model_copy(update={"versions": [with_hold(one, of_it) for one in view.versions]}) if of_it else view
 

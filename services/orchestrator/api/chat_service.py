@@ -136,7 +136,7 @@ class ChatService:
         """Its samples, once it is answered. Raises Problem where it ends without an answer; JournalError."""
         result = await self.tasks.answer(task_id, LONGEST_WAIT_S)
         if result is None or result.status != "ok":
-            self.mark_delivered(task_id)
+            self._retries.remove_finished(task_id)
             raise _not_answered(task_id, result)
         known = self.ledger.find(task_id)
         assert known is not None
@@ -148,7 +148,7 @@ class ChatService:
         Raises Problem where the agent told too little for what was asked.
         """
         request = question.request
-        self.mark_delivered(task_id)
+        self._retries.remove_finished(task_id)
         if request.logprobs and not tells_tokens(lines):
             raise Problem(422, "Not told", NO_LOGPROBS, "no-logprobs", task_headers(task_id), [NOT_TOLD])
         one_call = request.parallel_tool_calls is False
@@ -158,10 +158,6 @@ class ChatService:
         answers = [choice.message for choice in found.choices]
         self._conversations.remember_answers(request, question.caller.name, session, answers)
         return found
-
-    def mark_delivered(self, task_id: str) -> None:
-        """The client has the answer: the same request again is a new one."""
-        self._retries.remove_finished(task_id)
 
     def models(self, caller: Caller) -> list[Model]:
         """Return every agent that the caller may use, with its versions that can be asked for, then what agents are

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path
@@ -117,12 +118,14 @@ def _place(cursor: str | None) -> Place | None:
     return Place(str(at), str(letter_id), int(nth))
 
 
+@dataclass(eq=False)
 class _DeadLetters:
     """The service, one caller at a time. What was begun is ended, even if its caller has gone."""
 
-    def __init__(self, service: DeadLetterService, threads: Threads) -> None:
-        self._service = service
-        self._threads = threads
+    service: DeadLetterService
+    threads: Threads
+
+    def __post_init__(self) -> None:
         self._readers = asyncio.Lock()
         """Readers wait here first: only one of them competes for the service with those who send back."""
         self._turn = asyncio.Lock()
@@ -131,7 +134,7 @@ class _DeadLetters:
     async def listing(self) -> Listing:
         async def read() -> Listing:
             async with self._readers, self._turn:
-                self._known = await self._threads.run(self._service.listing, self._known)
+                self._known = await self.threads.run(self.service.listing, self._known)
                 return self._known
 
         return await _to_its_end(read())
@@ -139,7 +142,7 @@ class _DeadLetters:
     async def find(self, letter_id: str) -> Held | None:
         async def read() -> Held | None:
             async with self._readers, self._turn:
-                return await self._threads.run(self._service.find, letter_id, BROWSE_S)
+                return await self.threads.run(self.service.find, letter_id, BROWSE_S)
 
         return await _to_its_end(read())
 
@@ -149,7 +152,7 @@ class _DeadLetters:
         async def make() -> T:
             async with self._turn:
                 self._known = None
-                return await self._threads.run(made)
+                return await self.threads.run(made)
 
         return await _to_its_end(make())
 

@@ -88,7 +88,7 @@ class Chosen:
     sampled_tokens: int
     stopped_at: str | None
     token_logprobs: tuple[tuple[str, float], ...] = ()
-    """Only a chat has them, and writes them itself."""
+    """Log-probabilities, which only a chat has and writes."""
 
 
 @dataclass(frozen=True, slots=True)

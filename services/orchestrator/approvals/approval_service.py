@@ -7,9 +7,9 @@ once its Work, with all answers, is confirmed by the broker; after a restart tho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.topology import cancellations_topic, work_queue
@@ -26,6 +26,7 @@ from schemas.messages.task import TaskCancelled
 from schemas.messages.work import Decision, GivenApproval, Work
 from schemas.records.approval import ApprovalState, LoggedApproval
 from services.orchestrator import metrics
+from services.orchestrator.clocks import now
 from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.event_hub import EventHub
@@ -75,22 +76,16 @@ class NotEditable(Reject):
     problem = 422, "Not to be edited", "not-editable"
 
 
+@dataclass(eq=False)
 class ApprovalService:
     """Handles the queue `approvals`, and what callers of the API answer. `turn` it about once a second."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        ledger: Ledger,
-        approval_log: ApprovalLog,
-        hub: EventHub,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._bus = bus
-        self._ledger = ledger
-        self._log = approval_log
-        self._hub = hub
-        self._clock = clock
+    bus: Bus
+    ledger: Ledger
+    log: ApprovalLog
+    hub: EventHub
+
+    def __post_init__(self) -> None:
         self._time = DeadlineTime()
         self._open: dict[str, LoggedApproval] = {}
         self._unsent: dict[str, LoggedApproval] = {}
@@ -98,22 +93,22 @@ class ApprovalService:
 
     def start(self) -> None:
         """Take up what is open, and what was answered and not sent."""
-        self._open = {line.approval_id: line for line in self._log.open_questions() if self._work(line) is not None}
-        self._unsent = {line.approval_id: line for line in self._log.unsent() if self._work(line) is not None}
+        self._open = {line.approval_id: line for line in self.log.open_questions() if self._work(line) is not None}
+        self._unsent = {line.approval_id: line for line in self.log.unsent() if self._work(line) is not None}
 
     async def handle(self, delivery: Delivery) -> None:
         """Log a runner's question. One that comes again and was answered has its rollout go on again."""
         request = decode_delivery(ApprovalRequest, delivery)
         task_in_hand.set(request.task_id)
-        if (known := self._log.find(request.approval_id)) is not None:
-            decided = self._log.find(f"{known.approval_id}/decided")
+        if (known := self.log.find(request.approval_id)) is not None:
+            decided = self.log.find(f"{known.approval_id}/decided")
             if known.task_id == request.task_id:
                 if self._work(known) is None:
                     await self._tell_ended(request)
                 elif decided is not None:
                     await self._send(decided)
             return
-        entry = self._ledger.find(request.task_id)
+        entry = self.ledger.find(request.task_id)
         if entry is None or entry.work is None or entry.result is not None:
             log.info("late", "a question of a task that has ended")
             await self._tell_ended(request)
@@ -121,13 +116,13 @@ class ApprovalService:
         work = Work.decode(entry.work)
         if work.agent_id != request.agent_id or request.sample >= work.sampling.n:
             raise Reject("the question is of another agent, or of a rollout that its task does not have")
-        asked = [line for line in self._log.of_task(request.task_id) if line.sample == request.sample]
+        asked = [line for line in self.log.of_task(request.task_id) if line.sample == request.sample]
         if sum(line.state == "asked" for line in asked) >= MOST_QUESTIONS:
             raise Reject(f"this rollout has asked {MOST_QUESTIONS} questions: it may ask no more")
         left_s = self._time.left_s(work.deadline, work.admitted_at)
         until = work.deadline - timedelta(seconds=left_s - time_within(left_s, None))
         line = self._line(request, "asked").model_copy(update={"request": request, "until": until})
-        self._open[line.approval_id] = await self._log.add(line)
+        self._open[line.approval_id] = await self.log.add(line)
         failpoint.reach("approval-logged")
         self._publish(line)
 
@@ -135,7 +130,7 @@ class ApprovalService:
         """Tell runners that nobody waits for this rollout, which a Work that came again began. Raises BusError."""
         message = TaskCancelled(task_id=request.task_id, agent_id=request.agent_id, metadata=request.metadata)
         topic, message_id = cancellations_topic(request.agent_id), derived_id(request.approval_id, "ended")
-        await self._bus.broadcast(topic, message.encode(), type=TaskCancelled.TYPE, message_id=message_id)
+        await self.bus.broadcast(topic, message.encode(), type=TaskCancelled.TYPE, message_id=message_id)
 
     async def decide(self, approval_id: str, decision: Decision, text: str, caller: Caller) -> Approval:
         """Log a person's answer; the rollout then goes on. The same answer of the same person again changes nothing.
@@ -143,7 +138,7 @@ class ApprovalService:
         A caller that is cancelled leaves it given or not, never half. Raises UnknownApproval, AnsweredBefore,
         NotEditable, DiskFull, JournalError.
         """
-        asked = self._log.find(approval_id)
+        asked = self.log.find(approval_id)
         if asked is None or asked.request is None or not self._may_see(asked, caller):
             raise UnknownApproval(f"no question {approval_id!r} was asked here: GET /v1/approvals lists them")
         if decision == "edit" and asked.request.ends and not text.strip():
@@ -152,11 +147,11 @@ class ApprovalService:
         return await asyncio.shield(asyncio.ensure_future(self._decide(asked, given)))
 
     async def _decide(self, asked: LoggedApproval, given: dict[str, str]) -> Approval:
-        before = self._log.find(f"{asked.approval_id}/decided")
+        before = self.log.find(f"{asked.approval_id}/decided")
         if before is None and self._work(asked) is None:
             raise AnsweredBefore("its task has ended: nothing waits for this answer")
         line = self._line(asked, "decided").model_copy(update=given)
-        logged = before or await self._log.add(line)
+        logged = before or await self.log.add(line)
         if any(getattr(logged, name) != value for name, value in given.items()):
             what = "nobody answered in time" if logged.decision == "expired" else f"{logged.given_by} answered before"
             raise AnsweredBefore(f"{what}: it is {logged.decision}")
@@ -178,10 +173,10 @@ class ApprovalService:
         if open_only:
             lines = list(self._open.values())
         else:
-            newest = self._log.of_task(task_id) if task_id is not None else self._log.newest(NEWEST)
+            newest = self.log.of_task(task_id) if task_id is not None else self.log.newest(NEWEST)
             lines = [line for line in newest if line.state == "asked"]
         seen = [one for one in lines if task_id in (None, one.task_id) and self._may_see(one, caller)]
-        return [self._view(line, self._log.find(f"{line.approval_id}/decided")) for line in seen]
+        return [self._view(line, self.log.find(f"{line.approval_id}/decided")) for line in seen]
 
     async def turn(self) -> None:
         """End what nobody answered in time, forget what has ended, and send what was not sent. Raises BusError."""
@@ -197,7 +192,7 @@ class ApprovalService:
 
     async def _send(self, decided: LoggedApproval) -> None:
         """Send the Work with all answers, unless another question of the rollout is open. Raises BusError."""
-        work, lines = self._work(decided), self._log.of_task(decided.task_id)
+        work, lines = self._work(decided), self.log.of_task(decided.task_id)
         if work is not None:
             if any(one.task_id == decided.task_id and one.sample == decided.sample for one in self._open.values()):
                 return
@@ -209,17 +204,17 @@ class ApprovalService:
             body = work.model_copy(update={"approvals": given}).encode()
             queue = work_queue(work.agent_id, priority=work.priority)
             message_id = derived_id(decided.approval_id, "work")
-            await self._bus.publish(queue, body, type=Work.TYPE, message_id=message_id)
-            await self._log.add(self._line(decided, "resumed"))
+            await self.bus.publish(queue, body, type=Work.TYPE, message_id=message_id)
+            await self.log.add(self._line(decided, "resumed"))
         self._unsent.pop(decided.approval_id, None)
 
     def _work(self, line: LoggedApproval) -> Work | None:
         """Return the Work of a task that is open."""
-        known = self._ledger.find(line.task_id)
+        known = self.ledger.find(line.task_id)
         return Work.decode(known.work) if known and known.work is not None and known.result is None else None
 
     def _may_see(self, line: LoggedApproval, caller: Caller) -> bool:
-        known = self._ledger.find(line.task_id)
+        known = self.ledger.find(line.task_id)
         return known is not None and caller.may_see(line.task_id, known.owner)
 
     def _line(self, about: ApprovalRequest | LoggedApproval, state: ApprovalState) -> LoggedApproval:
@@ -229,7 +224,7 @@ class ApprovalService:
             agent_id=about.agent_id,
             sample=about.sample,
             state=state,
-            timestamp=self._clock(),
+            timestamp=now(),
         )
 
     def _view(self, asked: LoggedApproval, decided: LoggedApproval | None) -> Approval:
@@ -246,7 +241,7 @@ class ApprovalService:
         )
 
     def _publish(self, asked: LoggedApproval, decided: LoggedApproval | None = None) -> None:
-        known = self._ledger.find(asked.task_id)
+        known = self.ledger.find(asked.task_id)
         moved = {
             "approval_id": asked.approval_id,
             "task_id": asked.task_id,
@@ -256,4 +251,4 @@ class ApprovalService:
             "decision": decided and decided.decision,
             "given_by": decided and decided.given_by,
         }
-        self._hub.publish_task("approval", moved, known.owner if known else None)
+        self.hub.publish_task("approval", moved, known.owner if known else None)

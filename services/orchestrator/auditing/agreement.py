@@ -80,7 +80,7 @@ class AuditBook:
 
     @property
     def windows(self) -> tuple[AuditWindow, ...]:
-        """At most 40, of as many tasks each, the last one perhaps of fewer."""
+        """At most 40 windows of equally many tasks, the last one perhaps of fewer."""
         tasks = list(self._compared)
         size = max(LEAST_WINDOW, -(-len(tasks) // WINDOWS))
         return tuple(window(tasks[start : start + size]) for start in range(0, len(tasks), size))
@@ -159,7 +159,7 @@ def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> Estimate | Non
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """From 1 on; equal values share the mean of theirs."""
+    """Return the ranks, from 1 on; equal values share their mean."""
     order = sorted(range(len(values)), key=values.__getitem__)
     found = [0.0] * len(values)
     start = 0

@@ -20,7 +20,6 @@ from typing import Literal
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
 from ratchet.bus.topology import AUDITS, RESPONSES
 from ratchet.experiments.assignment import draw
-from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import answers_of, unit_of
 from ratchet.experiments.replay import began_at
 from ratchet.logs.best_answer import choose_answer, is_censored
@@ -39,6 +38,7 @@ from services.orchestrator import metrics
 from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.tasks.settlement import aligned_scores
 
 AT_ONCE = 200
@@ -54,16 +54,6 @@ class AuditLog(KeyedLog[AuditedTask]):
 
     LOG = AUDIT_LOG
     RECORD = AuditedTask
-
-
-@dataclass(frozen=True, slots=True)
-class AuditPolicy:
-    enabled: bool
-    """This fleet has an auditor."""
-    share: float
-    """The share that is audited of the tasks in no experiment that asks for more."""
-    timeout_s: float
-    """After which a second verdict is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +76,7 @@ class Audits:
     ledger: Ledger
     audit_log: AuditLog
     arms: Mapping[str, Arms]
-    policy: AuditPolicy
+    settings: OrchestratorSettings
     _: KW_ONLY
     on_logged: Callable[[AuditedTask], None]
     clock: Callable[[], datetime]
@@ -98,9 +88,9 @@ class Audits:
         self._sent: dict[str, PendingAudit] = {}
 
     async def start(self) -> None:
-        """After the experiments were taken up: ask again for what they wait for. Raises JournalError."""
+        """Ask again for the verdicts that experiments wait for, once those were taken up. Raises JournalError."""
         for arms in self.arms.values():
-            judges = {experiment.plan.experiment_id: _judge_in(experiment) for _, experiment in arms.trials}
+            plans = {experiment.plan.experiment_id: experiment.plan for _, experiment in arms.trials}
             awaited = {
                 (experiment.plan.experiment_id, sequence)
                 for _, experiment in arms.trials
@@ -108,7 +98,8 @@ class Audits:
             }
             for lines in await asyncio.to_thread(self._read_lines, awaited):
                 if known := self.ledger.find(lines[0].task_id):
-                    self._ask(await self.ledger.work_of(known), lines, judges[str(lines[0].arm.experiment_id)])
+                    has_auditor = plans[str(lines[0].arm.experiment_id)].audit is not None
+                    self._ask(await self.ledger.work_of(known), lines, "auditor" if has_auditor else "scorer")
 
     def consider(self, work: Work, lines: Sequence[Interaction]) -> None:
         """A task has its lines in the log, and its experiment knows."""
@@ -120,7 +111,7 @@ class Audits:
 
         `work`: the small model's. One line is logged under the task of the big model's answer, or it is there already.
         """
-        by: Judge = "auditor" if self.policy.enabled else "scorer"
+        by: Judge = "auditor" if self.settings.auditor else "scorer"
         asked_as = big.task_id if by == "auditor" else f"{SECOND_VERDICTS}{secrets.token_hex(16)}"
         now = self.clock()
         line = AuditedTask(
@@ -134,9 +125,9 @@ class Audits:
             lengths=tuple(len(one.response or "") for one in (small, big)),
             timestamp=now,
         )
-        until = now + timedelta(seconds=self.policy.timeout_s)
+        until = now + timedelta(seconds=self.settings.audit_timeout_s)
         response = _response(asked_as, work, (small, big), until)
-        self._to_send[asked_as] = PendingAudit(response, line, self.seconds() + self.policy.timeout_s)
+        self._to_send[asked_as] = PendingAudit(response, line, self.seconds() + self.settings.audit_timeout_s)
 
     async def turn(self) -> None:
         """Send what is to be audited, give up what is overdue. Raises BusError, StorageUnavailable."""
@@ -145,7 +136,7 @@ class Audits:
         overdue = [asked for asked in (*self._sent.values(), *self._to_send.values()) if asked.due <= self.seconds()]
         for asked in overdue:
             there = self._is_there(asked.line.by)
-            why = f"given up after {self.policy.timeout_s:.0f} s" if there else "there is no auditor"
+            why = f"given up after {self.settings.audit_timeout_s:.0f} s" if there else "there is no auditor"
             await self._settle(asked, asked.line.model_copy(update={"reason": why, "timestamp": self.clock()}))
 
     async def handle(self, delivery: Delivery) -> None:
@@ -179,14 +170,14 @@ class Audits:
                     return "auditor" if is_drawn else None
                 if is_drawn and len(answers_of(lines)) > 1:
                     return "scorer"
-        is_drawn = not is_censored(work.select) and draw("audited", work.task_id) < self.policy.share
-        return "auditor" if self.policy.enabled and is_drawn else None
+        is_drawn = not is_censored(work.select) and draw("audited", work.task_id) < self.settings.audit_share
+        return "auditor" if self.settings.auditor and is_drawn else None
 
     def _is_there(self, judge: Judge) -> bool:
-        return judge == "scorer" or self.policy.enabled
+        return judge == "scorer" or bool(self.settings.auditor)
 
     def _ask(self, work: Work, lines: Sequence[Interaction], by: Judge) -> None:
-        wait_s = self.policy.timeout_s if self._is_there(by) else 0.0
+        wait_s = self.settings.audit_timeout_s if self._is_there(by) else 0.0
         line = _line(work, lines, by, self.clock())
         shown, asked_as = lines, work.task_id
         if by == "scorer":
@@ -213,7 +204,8 @@ class Audits:
         asked_as = asked.response.task_id
         if (self._to_send.pop(asked_as, None) or self._sent.pop(asked_as, None)) is None:
             return
-        metrics.audits.labels(logged.agent_id, "scored" if any_scored(logged) else "unscored").inc()
+        is_scored = any(score is not None for score in logged.scores)
+        metrics.audits.labels(logged.agent_id, "scored" if is_scored else "unscored").inc()
         if logged.is_pair:
             self.on_pair(logged)
             return
@@ -232,14 +224,6 @@ class Audits:
         lines = read(self.ledger.folder, INTERACTIONS, begin, on_bad=lambda bad: None)
         logged = decode_lines((line.data for line in lines), Interaction)
         return list(group_by_task(one for one in logged if (str(one.arm.experiment_id), one.arm.sequence) in awaited))
-
-
-def any_scored(line: AuditedTask) -> bool:
-    return any(score is not None for score in line.scores)
-
-
-def _judge_in(experiment: Experiment) -> Judge:
-    return "auditor" if experiment.plan.audit is not None else "scorer"
 
 
 def _response(asked_as: str, work: Work, lines: Sequence[Interaction], deadline: datetime) -> Response:

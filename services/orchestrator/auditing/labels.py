@@ -97,7 +97,7 @@ class Calibrations:
         return _to_label(group, shown) if group else None
 
     async def take(self, given: GivenLabel, label_id: str, given_by: str) -> LoggedLabel:
-        """On disk when this returns; the same id again changes nothing.
+        """Take a label, on disk when this returns; the same id again changes nothing.
 
         Raises NoSuchAnswers, IdUsedBefore, DiskFull, JournalError.
         """
@@ -128,7 +128,8 @@ class Calibrations:
 
     def _newest(self) -> list[Interaction]:
         newest = decode_lines(active_tail(self.ledger.folder, INTERACTIONS, TAIL), Interaction)
-        return [line for line in newest if _may_be_shown(line)]
+        answers = (line for line in newest if line.sample is not None and line.response is not None)
+        return [line for line in answers if not is_own(line.arm.experiment_id)]
 
     def _has_label(self, task_id: str, shown: tuple[int, ...], given_by: str) -> bool:
         return any(
@@ -158,10 +159,6 @@ def _show_gauges(agent_id: str, book: AuditBook) -> None:
         metrics.audit_gap.labels(agent_id).set(latest.judge - latest.auditor)
     if (discordance := book.discordance) is not None:
         metrics.audit_discordance.labels(agent_id).set(discordance)
-
-
-def _may_be_shown(line: Interaction) -> bool:
-    return line.sample is not None and line.response is not None and not is_own(line.arm.experiment_id)
 
 
 def _to_show(group: Sequence[Interaction], *, pairs: bool) -> list[tuple[int, ...]]:

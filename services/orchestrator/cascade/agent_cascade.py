@@ -9,22 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.cascade import NOTHING, SHARES
 from ratchet.experiments.cascade_trial import CascadeTrial, pair_of, read_routed, record_of
 from ratchet.logs.best_answer import best, choose_answer, votes
-from ratchet.logs.cascaded import big_task_of, with_routing
+from ratchet.logs.cascaded import big_task_of, experiment_of, with_routing
 from ratchet.logs.names import AUDITS, INTERACTIONS, is_own
 from ratchet.logs.segments import read_start_offsets
 from ratchet.service.errors import one_line
-from ratchet.service.prices import AgentPrices
+from ratchet.service.prices import Prices
 from ratchet.service.telemetry import Log
 from schemas.api.cascade import CascadeEvidenceView, CascadeView
-from schemas.messages.work import Work
-from schemas.records.audit import AuditedTask
-from schemas.records.cascade import BigAnswer, CascadePlanRecord, CascadeState, Routing
+from schemas.messages.work import Arm, Work
+from schemas.records.cascade import BigAnswer, CascadeState, Routing
 from schemas.records.decision import DecisionDraft, MoveCascade
 from schemas.records.interaction import Interaction
 from schemas.records.registry import CascadeStanding
@@ -33,33 +32,18 @@ from services.orchestrator.auditing.audits import AuditLog
 from services.orchestrator.cascade.spending import Spending
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms, ReadRegistry
+from services.orchestrator.settings import OrchestratorSettings
 
 log = Log("cascade")
 
 WHO = "orchestrator"
 
 
-@dataclass(frozen=True, slots=True)
-class CascadePolicy:
-    """`big`: by agent the one that answers in its place."""
-
-    big: Mapping[str, str]
-    plan: CascadePlanRecord
-    prices: Mapping[str, AgentPrices]
-    daily_cap: float = 0.0
-    timeout: timedelta = timedelta(seconds=60)
-    """That the big model may take before the small one's answer is served."""
-    waits: bool = False
-    """A task that the big model doesn't answer waits, and ends without an answer."""
-    by_agreement: bool = False
-    """The share of the group that says the same routes, in place of the best score."""
-
-
 @dataclass(eq=False)
 class AgentCascade:
     arms: Arms
     big: Arms
-    policy: CascadePolicy
+    settings: OrchestratorSettings
     store: RegistryStore
     ledger: Ledger
     audit_log: AuditLog
@@ -67,9 +51,12 @@ class AgentCascade:
     clock: Callable[[], datetime]
 
     def __post_init__(self) -> None:
-        prices = self.policy.prices
+        settings = self.settings
+        prices = Prices.read(settings.prices).agents if settings.prices else {}
         of_both = prices.get(self.arms.agent_id), prices.get(self.big.agent_id)
-        self.spending = Spending(*of_both, self.policy.daily_cap)
+        self.spending = Spending(*of_both, settings.cascade_daily_cap)
+        self.waits = settings.cascade_on_failure == "wait"
+        """A task that the big model doesn't answer waits, and ends without an answer."""
         self.trial: CascadeTrial | None = None
         """None until it was taken up."""
         self._judged_by: str | None = None
@@ -99,6 +86,10 @@ class AgentCascade:
         """True while the big model answers every task: then it is asked at once."""
         return self.trial is not None and self.trial.cascade.step == 0
 
+    def arm_of_big(self, sequence: int) -> Arm:
+        """Return the arm of a task that asks the big model in the small one's place."""
+        return self.big.arm(self.big.adapters.primary, sequence, experiment_id=experiment_of(self.agent_id))
+
     def route(self, work: Work, lines: Sequence[Interaction]) -> Routing:
         """Tasks of a version on trial, or of a holdback, are routed alike and are no evidence."""
         assert self.trial is not None
@@ -107,7 +98,7 @@ class AgentCascade:
 
     def _score(self, lines: Sequence[Interaction]) -> float | None:
         line = choose_answer(lines)
-        if self.policy.by_agreement and line.sample is not None:
+        if self.settings.cascade_route_by == "agreement" and line.sample is not None:
             return votes(lines, line) / len(lines)
         return line.score
 
@@ -128,7 +119,7 @@ class AgentCascade:
             )
             return with_routing(lines, routing.model_copy(update={"big": given, "served": "big"}))
         why = one_line(answer if isinstance(answer, str) else answer[0].reason or "it failed")
-        if self.policy.waits:
+        if self.waits:
             changed = {"served": None, "reason": f"the big model has not answered: {why}"}
         else:
             said = f"the big model has not answered ({why}): this is the small model's best answer"
@@ -142,10 +133,6 @@ class AgentCascade:
         self.spending.add_served(routing.served, in_place=in_place)
         metrics.cascade_tasks.labels(self.agent_id, routing.served or "nobody").inc()
         self._note_judge(lines)
-
-    def note_big(self, lines: Sequence[Interaction]) -> None:
-        """The big model's own lines of a task."""
-        self.spending.settle(lines[0].task_id, lines, self.clock().date())
 
     def _note_judge(self, lines: Sequence[Interaction]) -> None:
         """Another scorer ends the attempt: its scores can't be held against those of before."""
@@ -178,7 +165,8 @@ class AgentCascade:
         unfinished = []
         for order in trial.waiting:
             task_id = routed[order][1]
-            verdict = self._verdict_of(task_id)
+            big = big_task_of(task_id)
+            verdict = self.audit_log.find(big) or self.audit_log.find(f"{big}\nscorer")
             if verdict is None:
                 unfinished.append((order, task_id))
             else:
@@ -192,10 +180,6 @@ class AgentCascade:
         elif state.positions.get(INTERACTIONS, 0) < floor:
             self._changed = "a part of its evidence was removed from the log"
         return unfinished
-
-    def _verdict_of(self, task_id: str) -> AuditedTask | None:
-        big = big_task_of(task_id)
-        return self.audit_log.find(big) or self.audit_log.find(f"{big}\nscorer")
 
     async def turn(self) -> None:
         """Observe the evidence, and decide where it says so. Raises RegistryError."""
@@ -273,7 +257,7 @@ class AgentCascade:
             {
                 "big": self.big.agent_id,
                 "small": self.arms.adapters.primary,
-                "plan": self.policy.plan,
+                "plan": self.settings.cascade_plan,
                 "positions": self.ledger.positions() | {AUDITS: self.audit_log.end},
                 "draw_id": draw_id,
                 "draw_sha256": draws.commitment(draw_id) if draws else None,
@@ -322,6 +306,6 @@ class AgentCascade:
             big_alone=alone,
             saved=None if alone is None else alone - spent,
             spent_today=self.spending.spent_on(self.clock().date()),
-            daily_cap=self.policy.daily_cap or None,
+            daily_cap=self.settings.cascade_daily_cap or None,
             evidence=CascadeEvidenceView.model_validate(asdict(cascade.evidence)),
         )

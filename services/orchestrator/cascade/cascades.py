@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Protocol
 
 from ratchet.experiments.cascade import Pair
 from ratchet.experiments.cascade_trial import pair_of
@@ -26,7 +25,7 @@ from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
 from schemas.messages.reward import Reward
 from schemas.messages.task import Task
-from schemas.messages.work import Arm, Work
+from schemas.messages.work import Work
 from schemas.records.audit import AuditedTask
 from schemas.records.cascade import Routing
 from schemas.records.interaction import Interaction
@@ -34,6 +33,7 @@ from services.orchestrator.auditing.audits import Audits
 from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import Intake
+from services.orchestrator.tasks.settler import Finish, Settler
 
 log = Log("cascade")
 
@@ -48,15 +48,6 @@ AT_ONCE = 200
 MOST_ANSWERS = 1_000
 """Answers that came before the small model's and are kept in memory."""
 BUDGET = "what it may cost on one day is spent"
-
-Finish = Callable[[list[Interaction]], list[Interaction]]
-
-
-class Closing(Protocol):
-    """The part of the Settler that goes on with tasks whose Rewards were kept."""
-
-    async def finish_kept(self, task_id: str, finish: Finish) -> None: ...
-    async def route_kept(self, task_id: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +75,7 @@ class Cascades:
     ledger: Ledger
     audits: Audits
     intake: Intake
-    closing: Callable[[], Closing]
+    settler: Callable[[], Settler]
     clock: Callable[[], datetime]
 
     def __post_init__(self) -> None:
@@ -104,7 +95,7 @@ class Cascades:
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Once the ledger, the logs and the registry are open. Raises RegistryError, JournalError."""
+        """Take up open tasks, once ledger, logs and registry are open. Raises RegistryError, JournalError."""
         for name, one in self.agents.items():
             one.spending.take_up(self.ledger.index.note(f"cascade/{name}"))
             for order, task_id in await one.start():
@@ -147,7 +138,8 @@ class Cascades:
             return with_routing(lines, routing)
         if answer is not None:
             return one.close_lines(lines, routing, answer)
-        if not one.policy.waits and not self._may_ask(one, big_task, work):
+        may_ask = self.ledger.find(big_task) is not None or one.spending.has_room(work, self._today())
+        if not one.waits and not may_ask:
             return one.close_lines(lines, routing, BUDGET)
         await self.ledger.keep_response(work.task_id, reward.encode())
         self._waiting[work.task_id] = Waiting(one, routing)
@@ -193,7 +185,7 @@ class Cascades:
     async def turn(self) -> None:
         """Ask, close what is answered, decide. Raises BusError, JournalError, RegistryError; the next turn goes on."""
         while self._kept:
-            await self.closing().route_kept(self._kept[0])
+            await self.settler().route_kept(self._kept[0])
             self._kept.popleft()
         while self._ready:
             await self._finish(*self._ready[0])
@@ -224,9 +216,6 @@ class Cascades:
     def _today(self) -> date:
         return self.clock().date()
 
-    def _may_ask(self, one: AgentCascade, big_task: str, work: Work) -> bool:
-        return self.ledger.find(big_task) is not None or one.spending.has_room(work, self._today())
-
     async def _ask(self, big_task: str) -> None:
         """Ask the big model, once; while its budget is spent, tasks that wait wait on."""
         one, work = self._to_ask[big_task]
@@ -244,21 +233,18 @@ class Cascades:
         else:
             one.spending.reserve(big_task, work)
             try:
-                await self.intake.ask(self._task_of(one, work, big_task), self._arm_of(one))
+                await self.intake.ask(self._task_of(one, work, big_task), one.arm_of_big)
             except Reject as error:
                 self._ready.append((big_task, str(error)))
         self._to_ask.pop(big_task, None)
 
     def _task_of(self, one: AgentCascade, work: Work, big_task: str) -> Task:
         latest = work.deadline - MARGIN
-        until = latest if one.policy.waits else min(latest, self.clock() + one.policy.timeout)
+        timeout = timedelta(seconds=one.settings.cascade_timeout_s)
+        until = latest if one.waits else min(latest, self.clock() + timeout)
         same = {name: work.__dict__[name] for name in Task.model_fields if name not in OF_THE_USER}
         asked = {"task_id": big_task, "agent_id": one.big.agent_id, "samples": 1, "deadline": until}
         return Task.from_valid(same | asked)
-
-    def _arm_of(self, one: AgentCascade) -> Callable[[int], Arm]:
-        big, experiment = one.big, experiment_of(one.agent_id)
-        return lambda sequence: big.arm(big.adapters.primary, sequence, experiment_id=experiment)
 
     async def _answer_to(self, task_id: str) -> Sequence[Interaction] | None:
         """Return the lines of the big model's task; None while it has none. Raises JournalError."""
@@ -274,7 +260,7 @@ class Cascades:
     def _big_closed(self, work: Work, lines: Sequence[Interaction]) -> None:
         big_task = work.task_id
         if (one := self._asking(work)) is not None:
-            one.note_big(lines)
+            one.spending.settle(big_task, lines, self._today())
         if big_task in self._waits_for or big_task in self._units:
             self._ready.append((big_task, lines))
         else:
@@ -286,7 +272,7 @@ class Cascades:
         """Close the task that waits for this answer, or have it judged beside the small model's."""
         task_id = self._waits_for.get(big_task)
         if task_id is not None and (waiting := self._waiting.get(task_id)) is not None:
-            await self.closing().finish_kept(
+            await self.settler().finish_kept(
                 task_id, lambda lines: waiting.of.close_lines(lines, waiting.routing, answer)
             )
         elif (unit := self._units.get(big_task)) is not None:
@@ -307,7 +293,9 @@ class Cascades:
             trial.resolve(unit.order, None)
         else:
             self._units[big_task] = unit
-            self.audits.ask_pair(work, choose_answer(lines), _line_of_big(lines, big_task))
+            self.audits.ask_pair(
+                work, choose_answer(lines), served_lines(lines)[0].model_copy(update={"task_id": big_task})
+            )
 
     async def _judge_small(self, unit: Unit, answer: Sequence[Interaction] | str) -> None:
         """The small model answered, and the big one beside it. A unit that it failed to answer is left out."""
@@ -331,7 +319,3 @@ class Cascades:
             await self._judge_small(unit, answer)
         else:
             self._to_ask[big_task_of(unit.task_id)] = unit.of, await self.ledger.work_of(known)
-
-
-def _line_of_big(lines: Sequence[Interaction], big_task: str) -> Interaction:
-    return served_lines(lines)[0].model_copy(update={"task_id": big_task})

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
-from datetime import datetime
+from dataclasses import dataclass
 
 from ratchet.bus.protocol import Delivery, decode_delivery
 from ratchet.http.access.roles import Caller
@@ -19,6 +18,7 @@ from ratchet.service.telemetry import task_in_hand
 from schemas.messages.feedback import Feedback, LoggedFeedback
 from schemas.messages.result import Result
 from services.orchestrator import metrics
+from services.orchestrator.clocks import now
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.keyed_log import IdUsedBefore, KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
@@ -50,18 +50,17 @@ class NoSuchAnswer(Reject):
     problem = 404, "No such answer", "unknown-answer"
 
 
+@dataclass(eq=False)
 class FeedbackService:
     """Handles the queue `feedback`, and what callers of the API give."""
 
-    def __init__(self, ledger: Ledger, log: FeedbackLog, clock: Callable[[], datetime], senders: Senders) -> None:
-        self._ledger = ledger
-        self._log = log
-        self._clock = clock
-        self._senders = senders
+    ledger: Ledger
+    log: FeedbackLog
+    senders: Senders
 
     async def handle(self, delivery: Delivery) -> None:
         feedback = decode_delivery(Feedback, delivery)
-        tenant = self._senders.tenant_of(delivery)
+        tenant = self.senders.tenant_of(delivery)
         key = key_of(tenant, feedback.task_id)
         task_in_hand.set(key)
         if tenant_of(key) != tenant:
@@ -70,7 +69,7 @@ class FeedbackService:
         await self.take(feedback.model_copy(update={"task_id": key}), feedback_id)
 
     async def take(self, feedback: Feedback, feedback_id: str, *, given_by: Caller | None = None) -> LoggedFeedback:
-        """On disk when this returns; the same id again changes nothing.
+        """Take feedback, on disk when this returns; the same id again changes nothing.
 
         A caller that is cancelled leaves it given or not, never half: its id would else be free for a second line.
         Raises UnknownTask, NotAnsweredYet, NoSuchAnswer, IdUsedBefore, DiskFull, JournalError.
@@ -79,16 +78,16 @@ class FeedbackService:
 
     async def _take(self, feedback: Feedback, feedback_id: str, given_by: Caller | None) -> LoggedFeedback:
         line = self._line(feedback, feedback_id, given_by)
-        logged = await self._log.add(line)
+        logged = await self.log.add(line)
         if logged is line:
-            metrics.count_feedback(line)
+            metrics.feedback_score.labels(line.agent_id, line.adapter_version).observe(line.score)
         elif _content(logged) != _content(line):
             raise IdUsedBefore(f"feedback {feedback_id!r} was given before with other content: give a new feedback_id")
         return logged
 
     def of_task(self, task_id: str) -> list[LoggedFeedback]:
         """The feedback on a task, in the order it came."""
-        return self._log.of_task(task_id)
+        return self.log.of_task(task_id)
 
     def _line(self, feedback: Feedback, feedback_id: str, given_by: Caller | None) -> LoggedFeedback:
         result, sample = self._answer(feedback, given_by)
@@ -103,13 +102,13 @@ class FeedbackService:
             agent_id=result.agent_id,
             adapter_version=result.adapter_version,
             given_by=given_by.name if given_by else None,
-            timestamp=self._clock(),
+            timestamp=now(),
             metadata=feedback.metadata,
         )
 
     def _answer(self, feedback: Feedback, given_by: Caller | None) -> tuple[Result, int]:
         """The Result of its task, and the number of the sample it is about."""
-        known = self._ledger.find(feedback.task_id)
+        known = self.ledger.find(feedback.task_id)
         if known is None or (given_by is not None and not given_by.may_see(known.task_id, known.owner)):
             raise UnknownTask(
                 f"no task {feedback.task_id!r} was admitted by this fleet: feedback names the task_id of a Result"

@@ -123,7 +123,8 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
         self._kept = {task_id for (task_id,) in self.rows("SELECT task_id FROM kept")}
         tables = self.rows("SELECT name FROM sqlite_master WHERE name GLOB 'forgotten_*'")
         self._forgotten = {name: int(name.removeprefix("forgotten_")) for (name,) in tables}
-        self._forgotten_below = self.position(FORGOTTEN_SEQUENCE)
+        self.forgotten_below = self.position(FORGOTTEN_SEQUENCE)
+        """Tasks with a lower assignment number were removed from the logs."""
         stored = self.row("SELECT position FROM positions WHERE log = ?", ROWS)
         self._rows = int((stored or self.rows("SELECT count(*) FROM tasks")[0])[0])
         self._stored_notes: dict[str, bytes] = dict(self.rows("SELECT name, note FROM notes"))
@@ -299,14 +300,9 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
             floor.sequence,
             self.forget_at_once,
         )
-        self._forgotten_below = floor.sequence
+        self.forgotten_below = floor.sequence
         self._rows -= removed
         return removed < self.forget_at_once
-
-    @property
-    def forgotten_below(self) -> int:
-        """Tasks with a lower assignment number were removed from the logs."""
-        return self._forgotten_below
 
     def is_forgotten(self, task_id: str) -> bool:
         """True if the task was removed from the logs: it was closed, and its Result is no longer known."""
@@ -325,7 +321,7 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
     # --- promises and notes ----------------------------------------------------------------------------------------
 
     def apply(self, promise: Promise) -> None:
-        """To apply those of a log in their order once more changes nothing."""
+        """Apply a promise. Applying those of a log again, in order, changes nothing."""
         if promise.told:
             self.change("DELETE FROM waiters WHERE task_id = ?", promise.task_id)
             self._waited_for.discard(promise.task_id)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Required, TypedDict, TypeVar, Unpack
 
 from ratchet.files.append_file import AppendFile
 from ratchet.files.atomic_file import replace_database, unlink_database
@@ -158,30 +158,31 @@ class Index:
 I = TypeVar("I", bound=Index)  # noqa: E741
 
 
+class LogSettings(TypedDict, total=False):
+    """The settings that all logs of a folder may share. `fence`: it leads at `open`."""
+
+    segment_bytes: Required[int]
+    index_dir: Path | None
+    """Folder of the index, on a local disk; the logs folder if not given."""
+    fence: Fence
+    seals: Path | None
+    """Folder of the seals of what teaches."""
+    file_type: type[AppendFile]
+    seconds: Callable[[], float]
+
+
 class IndexedLog(ABC, Generic[I]):
     """The only writer of these logs: whoever opens it leads the folder. Use it from one event loop."""
 
-    def __init__(
-        self,
-        folder: Path,
-        logs: Sequence[str],
-        index_path: Path,
-        *,
-        segment_bytes: int,
-        fence: Fence = UNFENCED,
-        seals: Path | None = None,
-        file_type: type[AppendFile] = AppendFile,
-        seconds: Callable[[], float] = monotonic,
-    ) -> None:
-        """`index_path`: on a local disk. `fence`: it leads at `open`. `seals`: folder of the seals of what teaches."""
-        self._folder = folder
+    def __init__(self, folder: Path, logs: Sequence[str], index_name: str, **given: Unpack[LogSettings]) -> None:
+        self.folder = folder
         self._logs = logs
-        self._index_path = index_path
-        self._segment_bytes = segment_bytes
-        self._fence = fence
-        self._seals = seals
-        self._file_type = file_type
-        self._seconds = seconds
+        self._index_path = (given.get("index_dir") or folder) / index_name
+        self._segment_bytes = given["segment_bytes"]
+        self._fence = given.get("fence", UNFENCED)
+        self._seals = given.get("seals")
+        self._file_type = given.get("file_type", AppendFile)
+        self._seconds = given.get("seconds", monotonic)
         self._journals: dict[str, Journal] = {}
         self._index: I
         self._mend_after = 0.0
@@ -265,7 +266,7 @@ class IndexedLog(ABC, Generic[I]):
     # --- opening and mending ---------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._index_path.parent.mkdir(parents=True, exist_ok=True)
         self._journals = {name: self._open_journal(name) for name in self._logs}
         try:
@@ -281,7 +282,7 @@ class IndexedLog(ABC, Generic[I]):
 
     def _open_journal(self, name: str) -> Journal:
         return Journal.open(
-            self._folder,
+            self.folder,
             name,
             max_segment_bytes=self._segment_bytes,
             gather_s=GATHER_S,

@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, Unpack
 
 from ratchet.concurrency.keyed import KeyedLock
-from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.segments import Position, oldest_position
 from ratchet.service.errors import JournalError, Reject
 from schemas.messages.base import DecodeError
-from services.orchestrator.ledger.indexed_log import Index, IndexedLog, lines_before
+from services.orchestrator.ledger.indexed_log import Index, IndexedLog, LogSettings, lines_before
 
 FORGET_AT_ONCE = 2_000
 
@@ -63,31 +62,14 @@ CREATE INDEX IF NOT EXISTS line_of_task ON lines (task_id);
         return int(row[0]) if row else 0
 
 
-class KeyedLogSettings(TypedDict):
-    """The settings that all keyed logs of a folder share."""
-
-    segment_bytes: int
-    index_dir: Path | None
-    fence: Fence
-
-
 class KeyedLog(IndexedLog[LineIndex], Generic[Line]):
-    """The only writer of a folder's log of that name. Its index lies beside it, or in `index_dir`."""
+    """The only writer of a folder's log of that name."""
 
     LOG: ClassVar[str]
     RECORD: type[Line]
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        segment_bytes: int,
-        index_dir: Path | None = None,
-        fence: Fence = UNFENCED,
-        seals: Path | None = None,
-    ) -> None:
-        index_path = (index_dir or folder) / f"{self.LOG}.sqlite"
-        super().__init__(folder, (self.LOG,), index_path, segment_bytes=segment_bytes, fence=fence, seals=seals)
+    def __init__(self, folder: Path, **given: Unpack[LogSettings]) -> None:
+        super().__init__(folder, (self.LOG,), f"{self.LOG}.sqlite", **given)
         self._locks = KeyedLock()
 
     async def add(self, line: Line) -> Line:
@@ -143,11 +125,11 @@ class KeyedLog(IndexedLog[LineIndex], Generic[Line]):
         return LineIndex(path, self._fence.epoch or 0)
 
     def _catch_up(self, index: LineIndex, ends: Mapping[str, Position]) -> Mapping[str, Position]:
-        quarantine = Quarantine(self._folder)
-        start, end = index.end() or oldest_position(self._folder, self.LOG), ends[self.LOG]
+        quarantine = Quarantine(self.folder)
+        start, end = index.end() or oldest_position(self.folder, self.LOG), ends[self.LOG]
         if start > end:
             raise JournalError(f"{index.path.name} knows more than its log, which ends at byte {end}")
-        for line in lines_before(self._folder, self.LOG, start, end, quarantine):
+        for line in lines_before(self.folder, self.LOG, start, end, quarantine):
             try:
                 index.put(line.position, self.RECORD.decode(line.data), line.data)
             except DecodeError as error:

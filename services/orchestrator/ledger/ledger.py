@@ -7,21 +7,20 @@ has been caught up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from time import monotonic
+from typing import Unpack
 
 import msgspec
 
-from ratchet.files.append_file import AppendFile, check_writable
+from ratchet.files.append_file import check_writable
 from ratchet.files.atomic_file import unlink_database
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
-from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import (
     ASSIGNMENTS,
     INTERACTIONS,
@@ -50,7 +49,7 @@ from services.orchestrator.ledger.index import (
     copy_index,
     read_what_no_log_has,
 )
-from services.orchestrator.ledger.indexed_log import GATHER_S, IndexedLog, IndexUnusable, log
+from services.orchestrator.ledger.indexed_log import GATHER_S, IndexedLog, IndexUnusable, LogSettings, log
 from services.orchestrator.ledger.logged_task import logged_lines, logged_work
 
 SET_ASIDE = f"{TASK_INDEX}.broken"
@@ -64,31 +63,13 @@ PROMISES_AT_ONCE = 1000
 class Ledger(IndexedLog[TaskIndex]):
     """The only writer of a logs folder: whoever opens one leads it (ratchet/logs/leadership.py)."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        segment_bytes: int,
-        index_dir: Path | None = None,
-        file_type: type[AppendFile] = AppendFile,
-        seconds: Callable[[], float] = monotonic,
-        fence: Fence = UNFENCED,
-        seals: Path | None = None,
-    ) -> None:
-        """`index_dir`: of the index, on a local disk; the logs folder if not given."""
-        super().__init__(
-            folder,
-            (*TASK_LOGS, PROMISES),
-            (index_dir or folder) / TASK_INDEX,
-            segment_bytes=segment_bytes,
-            fence=fence,
-            seals=seals,
-            file_type=file_type,
-            seconds=seconds,
-        )
-        self._trajectories = TrajectoryFolder(folder, fence)
-        self._sequence = 0
-        self._first_sequence = 0
+    def __init__(self, folder: Path, **given: Unpack[LogSettings]) -> None:
+        super().__init__(folder, (*TASK_LOGS, PROMISES), TASK_INDEX, **given)
+        self._trajectories = TrajectoryFolder(folder, self._fence)
+        self.sequence = 0
+        """The number the next task will get."""
+        self.first_sequence = 0
+        """The number the first task after this start got, or will get."""
         self._sealed_up_to = 0
         self._is_open = False
         self._works: dict[str, Work] = {}
@@ -110,23 +91,15 @@ class Ledger(IndexedLog[TaskIndex]):
         """Raises StorageUnavailable while it can't be used."""
         return self.index.find(task_id)
 
-    async def newest_line(self) -> datetime | None:
-        """When the newest line of the two logs was written, by the wall clock of that time."""
-        return await asyncio.to_thread(self._newest_line)
-
-    @property
-    def folder(self) -> Path:
-        return self._folder
-
     async def work_of(self, known: Entry) -> Work:
         """Return the Work as it was admitted. Raises JournalError where the log does not hold it any more."""
         if known.work is not None:
             return self._works.pop(known.task_id, None) or Work.decode(known.work)
-        return await asyncio.to_thread(logged_work, self._folder, known)
+        return await asyncio.to_thread(logged_work, self.folder, known)
 
     async def lines_of(self, known: Entry) -> list[Interaction]:
         """Return the lines of a closed task. Raises JournalError."""
-        return await asyncio.to_thread(logged_lines, self._folder, known)
+        return await asyncio.to_thread(logged_lines, self.folder, known)
 
     async def logged_task(self, task_id: str) -> tuple[Work, list[Interaction]] | None:
         """Return a closed task as it was admitted and answered; None where the logs have it no more.
@@ -146,16 +119,6 @@ class Ledger(IndexedLog[TaskIndex]):
         return self.index.is_forgotten(task_id)
 
     @property
-    def sequence(self) -> int:
-        """The number the next task will get."""
-        return self._sequence
-
-    @property
-    def first_sequence(self) -> int:
-        """The number the first task after this start got, or will get."""
-        return self._first_sequence
-
-    @property
     def epoch(self) -> int | None:
         """Stands in every line that is logged here."""
         return self._fence.epoch
@@ -166,12 +129,12 @@ class Ledger(IndexedLog[TaskIndex]):
 
     def has_place(self, log: str, position: Position) -> bool:
         """False for a position of another log than the one that is there now. Raises StorageUnavailable."""
-        return has_place(self._folder, log, position)
+        return has_place(self.folder, log, position)
 
     def next_sequence(self) -> int:
         """The next number in assignment order; each is given once."""
-        self._sequence += 1
-        return self._sequence - 1
+        self.sequence += 1
+        return self.sequence - 1
 
     async def admit(self, work: Work) -> bytes:
         """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises JournalError."""
@@ -233,16 +196,16 @@ class Ledger(IndexedLog[TaskIndex]):
         """Remove old segments, once what is still promised was written down again. Raises JournalError."""
         journal = self._journals[PROMISES]
         position = journal.end
-        before = list(takewhile(lambda segment: segment.compressed, sealed_segments(self._folder, PROMISES)))
+        before = list(takewhile(lambda segment: segment.compressed, sealed_segments(self.folder, PROMISES)))
         if not before:
             return
         promises = list(self.index.promises())
         for start in range(0, len(promises), PROMISES_AT_ONCE):
             await self._write_promises(promises[start : start + PROMISES_AT_ONCE])
         await journal.seal()
-        newest = sealed_segments(self._folder, PROMISES)[-1]
+        newest = sealed_segments(self.folder, PROMISES)[-1]
         with self._fence.changing():
-            remove_before(self._folder, PROMISES, min(position, before[-1].end, newest.start))
+            remove_before(self.folder, PROMISES, min(position, before[-1].end, newest.start))
 
     async def seal_in_step(self) -> None:
         """Assignments are sealed when interactions were, so that one may be removed with the other.
@@ -256,10 +219,10 @@ class Ledger(IndexedLog[TaskIndex]):
 
     async def forget_removed(self) -> None:
         """The index forgets what was removed from the logs, a little at a time. Raises JournalError."""
-        floor = await asyncio.to_thread(read_start_offsets, self._folder)
+        floor = await asyncio.to_thread(read_start_offsets, self.folder)
         is_done = False
         while not is_done:
-            is_done = self.index.follow(self._folder, floor)
+            is_done = self.index.follow(self.folder, floor)
             await asyncio.sleep(0)
 
     def torn_lines(self, task_id: str) -> list[Interaction]:
@@ -274,7 +237,7 @@ class Ledger(IndexedLog[TaskIndex]):
 
     async def check_storage(self) -> None:
         """Raises StorageUnavailable while the disk below the logs takes nothing."""
-        await asyncio.to_thread(check_writable, self._folder)
+        await asyncio.to_thread(check_writable, self.folder)
         await super().check_storage()
 
     # --- what is promised ------------------------------------------------------------------------------------------
@@ -305,7 +268,7 @@ class Ledger(IndexedLog[TaskIndex]):
 
     def _read_what_no_log_has(self) -> None:
         aside = self._index_path.with_name(SET_ASIDE)
-        is_logged = active_path(self._folder, PROMISES).exists()
+        is_logged = active_path(self.folder, PROMISES).exists()
         for path in (self._index_path, aside):
             promises, notes = read_what_no_log_has(path)
             self._notes = notes | self._notes
@@ -328,13 +291,13 @@ class Ledger(IndexedLog[TaskIndex]):
             for path in task_indexes(index_dir):
                 if path != self._index_path:
                     unlink_database(path)
-        self._sequence = max(self._index.next_sequence(), self._last_logged_sequence() + 1)
-        self._first_sequence = self._sequence
+        self.sequence = max(self._index.next_sequence(), self._last_logged_sequence() + 1)
+        self.first_sequence = self.sequence
 
     def _open_journal(self, name: str) -> Journal:
         """Only the log of answers teaches, and is sealed; that of promises is shortened, and has smaller segments."""
         return Journal.open(
-            self._folder,
+            self.folder,
             name,
             max_segment_bytes=min(self._segment_bytes, PROMISE_SEGMENT_BYTES if name == PROMISES else 1 << 62),
             gather_s=GATHER_S,
@@ -347,7 +310,7 @@ class Ledger(IndexedLog[TaskIndex]):
         return TaskIndex(path, self._fence.epoch or 0, self._notes)
 
     def _fault(self) -> str | None:
-        return disagreement(self._index_path, self._folder)
+        return disagreement(self._index_path, self.folder)
 
     def _current(self) -> Mapping[str, Position]:
         return self._not_beyond(self._ends(), self._held)
@@ -357,10 +320,10 @@ class Ledger(IndexedLog[TaskIndex]):
 
     def _catch_up(self, index: TaskIndex, ends: Mapping[str, Position]) -> Mapping[str, Position]:
         held, unlogged = dict(self._held), tuple(self._unlogged)
-        floor = read_start_offsets(self._folder)
-        while not index.follow(self._folder, floor):
+        floor = read_start_offsets(self.folder)
+        while not index.follow(self.folder, floor):
             continue
-        found = CatchUp(self._folder, index, ends).run()
+        found = CatchUp(self.folder, index, ends).run()
         if not self._is_open:
             held = self._held = found.torn | found.unanswered
             self._torn, self.unanswered = found.torn_lines, list(found.unanswered)
@@ -374,9 +337,9 @@ class Ledger(IndexedLog[TaskIndex]):
 
     def _logged_promises(self, position: Position, end: Position) -> Iterable[Promise]:
         """The promises between the two; all before the end, for an index that knew another log."""
-        start = max(position, read_start_offsets(self._folder).begin(PROMISES))
-        start = start if has_place(self._folder, PROMISES, start) else 0
-        records = read_json(self._folder, PROMISES, Promise, start)
+        start = max(position, read_start_offsets(self.folder).begin(PROMISES))
+        start = start if has_place(self.folder, PROMISES, start) else 0
+        records = read_json(self.folder, PROMISES, Promise, start)
         return (record.value for record in takewhile(lambda record: record.position < end, records))
 
     def _last_logged_sequence(self) -> int:
@@ -387,7 +350,8 @@ class Ledger(IndexedLog[TaskIndex]):
         except DecodeError:
             return -1
 
-    def _newest_line(self) -> datetime | None:
+    def newest_line(self) -> datetime | None:
+        """When the newest line of the two logs was written, by the wall clock of that time. Blocks."""
         times: list[datetime] = []
         with suppress(DecodeError):
             if admitted := self._last_line(ASSIGNMENTS):
@@ -399,10 +363,10 @@ class Ledger(IndexedLog[TaskIndex]):
 
     def _last_line(self, name: str) -> bytes | None:
         """Read it out of the active file; where that is empty, unpack a segment."""
-        newest = active_tail(self._folder, name, 1)
-        if not newest and self._journals[name].end > oldest_position(self._folder, name):
-            begin = tail_position(self._folder, name, 1)
-            newest = [line.data for line in read(self._folder, name, begin)]
+        newest = active_tail(self.folder, name, 1)
+        if not newest and self._journals[name].end > oldest_position(self.folder, name):
+            begin = tail_position(self.folder, name, 1)
+            newest = [line.data for line in read(self.folder, name, begin)]
         return newest[-1] if newest else None
 
 

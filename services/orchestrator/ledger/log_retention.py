@@ -16,8 +16,8 @@ from prometheus_client import Counter, Gauge
 
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.retention.contents import newest_time, trim_to_tasks
-from ratchet.logs.retention.needs import needs
-from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
+from ratchet.logs.retention.needs import Needs, needs
+from ratchet.logs.retention.plan import AgeClock, Bound, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
 from ratchet.logs.trajectories import FOLDER as TRAJECTORIES
 from ratchet.service.telemetry import Log
@@ -35,7 +35,11 @@ segments_removed = Counter("ratchet_log_segments_removed_total", "Segments remov
 
 @dataclass(eq=False)
 class LogRetention:
-    """`about_tasks`: logs that forget what is about tasks that were removed."""
+    """`about_tasks`: logs that forget what is about tasks that were removed.
+
+    `first_pending`: the number of the first task that is closed and whose user is not told yet. After a kill its Reward
+    comes again, and its Result is looked up in the logs.
+    """
 
     ledger: Ledger
     about_tasks: Sequence[KeyedLog[Any]]
@@ -44,6 +48,7 @@ class LogRetention:
     clock: Callable[[], datetime]
     seconds: Callable[[], float] = monotonic
     fence: Fence = UNFENCED
+    first_pending: Callable[[], int | None] = lambda: None
 
     def __post_init__(self) -> None:
         self.bound = Bound.of(self.settings.log_keep_gb, self.settings.log_keep_days)
@@ -57,7 +62,9 @@ class LogRetention:
         """Raises DiskFull, JournalError, RegistryError; the next turn tries again."""
         if self.bound:
             await self.ledger.seal_in_step()
-            self._report(await asyncio.to_thread(self._prune))
+            needed = await asyncio.to_thread(self._needs)
+            needed = needed.also(self.first_pending())  # asked last: so it has what was closed meanwhile
+            self._report(await asyncio.to_thread(self._prune, needed))
         await self.ledger.forget_removed()
         await self.ledger.shorten_promises()
         for one in self.about_tasks:
@@ -67,21 +74,21 @@ class LogRetention:
             segments_removed.labels(name)
         log_bytes.labels(TRAJECTORIES).set(await asyncio.to_thread(self._pruner.trajectory_bytes))
 
-    def _prune(self) -> Pruned:
+    def _needs(self) -> Needs:
+        settings = self.settings
+        return needs(settings.index_folder, settings.adapters_dir, settings.fleet_number)
+
+    def _prune(self, needed: Needs) -> Pruned:
         now = Instant(self.clock(), self.seconds())
         self._age_clock = (self._age_clock or AgeClock.start(newest_time(self._folder), now)).at(now)
-        settings = self.settings
-        needed = needs(settings.index_folder, settings.adapters_dir, settings.fleet_number)
         return self._pruner.prune(needed, self._age_clock.present)
 
     def _report(self, pruned: Pruned) -> None:
+        """Each reason for which segments stay is said once."""
         for part in pruned.removed:
             segments_removed.labels(part.segment.name).inc()
-        is_held.set(pruned.held is not None)
-        self._warn_once(pruned.held)
-
-    def _warn_once(self, held: Held | None) -> None:
-        """Each reason once."""
+        held = pruned.held
+        is_held.set(held is not None)
         why = f"{held.part.segment.path.name} stays: {held.why}" if held else None
         if why is not None and why != self._reported:
             log.warning("held", f"the logs are over their bound, but {why}")

@@ -23,7 +23,7 @@ SIZE = 4096
 MOST_CLIENTS = 2000
 PULSE_S = 0.1
 PULSE_PER_CLIENT_S = 0.0005
-"""With a thousand clients a pulse comes every half second: waking them all costs some 50 ms."""
+"""The pause between pulses for each client: waking a thousand every half second costs some 50 ms."""
 WRITE_BYTES = 64 * 1024
 """The bytes of events a client gets at a time, about."""
 HEARTBEAT_S = 15.0
@@ -62,24 +62,18 @@ class Only(NamedTuple):
 EVERYTHING = Only()
 
 
+@dataclass(eq=False)
 class EventHub:
     """Use it from one event loop. `epoch` tells this process's numbers from those of the one before."""
 
-    def __init__(
-        self,
-        epoch: str,
-        *,
-        size: int = SIZE,
-        most_clients: int = MOST_CLIENTS,
-        heartbeat_s: float = HEARTBEAT_S,
-        longest_s: float = LONGEST_S,
-    ) -> None:
-        self._epoch = epoch
-        self._size = size
-        self._most = most_clients
-        self._heartbeat_s = heartbeat_s
-        self._longest_s = longest_s
-        self._ring: list[Event | None] = [None] * size
+    epoch: str
+    size: int = SIZE
+    most_clients: int = MOST_CLIENTS
+    heartbeat_s: float = HEARTBEAT_S
+    longest_s: float = LONGEST_S
+
+    def __post_init__(self) -> None:
+        self._ring: list[Event | None] = [None] * self.size
         self._last = 0
         self._incomplete = 0
         """Up to this number events were passed over because nobody listened."""
@@ -107,7 +101,7 @@ class EventHub:
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id_of(self._last).encode(), kind.encode(), body)
 
     def _put(self, event: Event) -> None:
-        self._ring[self._last % self._size] = event
+        self._ring[self._last % self.size] = event
         if self.clients and self._pulse is None:
             delay = max(PULSE_S, PULSE_PER_CLIENT_S * self.clients)
             self._pulse = asyncio.get_running_loop().call_later(delay, self._wake_all)
@@ -123,16 +117,16 @@ class EventHub:
         self._wake_all()
 
     def id_of(self, number: int) -> str:
-        return f"{self._epoch}-{number}"
+        return f"{self.epoch}-{number}"
 
     @property
     def is_full(self) -> bool:
         """No other client should be let in."""
-        return self.clients >= self._most
+        return self.clients >= self.most_clients
 
     def has_enough(self, caller: str) -> bool:
         """This caller has a quarter of the places: the others' are not theirs to take."""
-        return self._of[caller] >= max(1, self._most // 4)
+        return self._of[caller] >= max(1, self.most_clients // 4)
 
     async def stream(
         self, last_id: str | None, kinds: frozenset[str], caller: str = "", only: Only = EVERYTHING
@@ -149,14 +143,14 @@ class EventHub:
             yield b"retry: 2000\nid: %b\n\n" % self.id_of(place).encode()
             if missed is not None:
                 yield self._gap(missed, place)
-            while not self._closed and clock() - began < self._longest_s:
+            while not self._closed and clock() - began < self.longest_s:
                 if place == self._last:
                     await self._wait_for_event()
-                if (oldest := self._last - self._size) > place:
+                if (oldest := self._last - self.size) > place:
                     missed, place = oldest - place, oldest
                     yield self._gap(missed, place)
                 part, place = self._part(place, kinds, only) if place < self._last else (b"", place)
-                if part or clock() - said >= self._heartbeat_s:
+                if part or clock() - said >= self.heartbeat_s:
                     yield part or HEARTBEAT
                     said = clock()
         finally:
@@ -171,7 +165,7 @@ class EventHub:
     async def _wait_for_event(self) -> None:
         """Wait for an event, or for a quiet time to end."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._heartbeat_s):
+            async with asyncio.timeout(self.heartbeat_s):
                 await self._wake.wait()
 
     def _wake_all(self) -> None:
@@ -192,7 +186,7 @@ class EventHub:
         size = 0
         while place < self._last and size < WRITE_BYTES:
             place += 1
-            event = self._ring[place % self._size]
+            event = self._ring[place % self.size]
             if event is None or event.number != place or (frame := only.frame(event)) is None:
                 continue
             if not kinds or event.kind in kinds:
@@ -207,7 +201,7 @@ class EventHub:
             return self._last, None
         epoch, _, text = last_id.rpartition("-")
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
-        if epoch != self._epoch or not 0 <= number <= self._last:
+        if epoch != self.epoch or not 0 <= number <= self._last:
             return self._last, 0
         if number < self._incomplete:
             return self._last, self._last - number

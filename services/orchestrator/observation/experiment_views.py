@@ -33,11 +33,13 @@ class _Kept:
     good_until: float
 
 
+@dataclass(eq=False)
 class ExperimentViews:
-    def __init__(self, arms: Mapping[str, Arms], logs_dir: Path, threads: Threads) -> None:
-        self._arms = arms
-        self._logs_dir = logs_dir
-        self._threads = threads
+    arms: Mapping[str, Arms]
+    logs_dir: Path
+    threads: Threads
+
+    def __post_init__(self) -> None:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._locks = KeyedLock()
         self._replaying = asyncio.Lock()
@@ -62,13 +64,13 @@ class ExperimentViews:
         snapshot = self._snapshot(record) if record.ended is None else None
         if snapshot is None:
             async with self._replaying:
-                return _Kept(await self._threads.run(view_of, record, self._logs_dir), None, began)
-        view = await self._threads.run(_view_of_snapshot, record, snapshot)
+                return _Kept(await self.threads.run(view_of, record, self.logs_dir), None, began)
+        view = await self.threads.run(_view_of_snapshot, record, snapshot)
         spent = monotonic() - began
         return _Kept(view, snapshot.evidence.units, monotonic() + max(LEAST_S, SPARING * spent))
 
     def _snapshot(self, record: ExperimentRecord) -> ExperimentSnapshot | None:
-        arms = self._arms.get(record.agent_id)
+        arms = self.arms.get(record.agent_id)
         trials = arms.trials if arms else ()
         return next((one.snapshot for running, one in trials if running.experiment_id == record.experiment_id), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -91,15 +91,28 @@ def _last_backup(logs: Path) -> float:
 
 queue_messages = Gauge("ratchet_queue_messages", "Messages that wait in a queue.", ["queue"])
 queue_consumers = Gauge("ratchet_queue_consumers", "Consumers of a queue.", ["queue"])
+queue_max_bytes = Gauge(
+    "ratchet_queue_max_bytes",
+    "Bytes at which a queue refuses messages, as the settings say; `wire`: its name at the broker.",
+    ["queue", "wire"],
+)
 
 
 class QueueGauges:
-    def __init__(self, bus: Bus, queues: Iterable[str]) -> None:
+    """Gauges of each queue's depth, consumers and bound in bytes. Its bytes are not told over AMQP: Prometheus asks the
+    broker."""
+
+    def __init__(self, bus: Bus, topology: Topology, namespace: str) -> None:
         self._bus = bus
-        self._queues = sorted(queues)
+        self._queues = sorted(topology.names)
+        self._bounds = {queue.name: queue.max_bytes for queue in topology.queues}
+        self._bounds |= {rung.name: rung.max_bytes for rung in topology.rungs}
+        self._namespace = namespace
 
     async def refresh(self) -> None:
         """Raises BusError if the broker can't say."""
+        for name, most in self._bounds.items():
+            queue_max_bytes.labels(name, self._namespace + name).set(most)
         for queue in self._queues:
             state = await self._bus.state(queue)
             queue_messages.labels(queue).set(state.messages)

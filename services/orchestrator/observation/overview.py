@@ -13,7 +13,6 @@ from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
 from ratchet.experiments.served import unaudited_judge
 from ratchet.service.errors import BusError
 from ratchet.service.metrics import quantile
-from schemas.api.cascade import CascadeView
 from schemas.api.status import (
     AgentFigures,
     LearningFigures,
@@ -24,7 +23,6 @@ from schemas.api.status import (
     TaskFigures,
     WatchFigures,
 )
-from schemas.messages.adapter_event import AdapterReport
 from services.orchestrator import metrics
 from services.orchestrator.agent_parts import AgentParts
 from services.orchestrator.cascade.agent_cascade import AgentCascade
@@ -113,7 +111,7 @@ class Overview:
         promoter, arms = agent.promoter, agent.promoter.arms
         adapters, experiment, training = arms.adapters, arms.experiment, promoter.training
         evidence = experiment.evidence if experiment else None
-        reports = promoter.replicas.reports(monotonic())
+        cascade, reports = self.cascades.get(name), promoter.replicas.reports(monotonic())
         return AgentFigures(
             agent_id=name,
             primary=adapters.primary,
@@ -132,15 +130,13 @@ class Overview:
             watch=_watch(arms),
             since_base=adapters.versions[adapters.primary].since_base,
             held_up=promoter.held_up,
-            replicas=[_replica(report) for report in reports],
+            replicas=[
+                ReplicaView(replica=one.replica, loaded=list(one.loaded), refused=one.refused) for one in reports
+            ],
             learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
             samples=agent.samples.figures(),
-            cascade=self._cascade(name),
+            cascade=cascade.view() if cascade is not None and cascade.trial is not None else None,
         )
-
-    def _cascade(self, name: str) -> CascadeView | None:
-        one = self.cascades.get(name)
-        return one.view() if one is not None and one.trial is not None else None
 
     async def _count_lost(self) -> tuple[int | None, int | None]:
         try:
@@ -219,10 +215,6 @@ def _rate(now: Counted, before: Counted | None) -> float | None:
     if before is None or now.at <= before.at:
         return None
     return (now.closed - before.closed) / (now.at - before.at)
-
-
-def _replica(report: AdapterReport) -> ReplicaView:
-    return ReplicaView(replica=report.replica, loaded=list(report.loaded), refused=report.refused)
 
 
 def _samples(metric: Collector) -> Iterator[tuple[str, dict[str, str], float]]:

@@ -71,7 +71,8 @@ class RolloutsNow:
         if message.runner not in self._runners and len(self._runners) >= MOST_RUNNERS:
             log.error("too-many-runners", f"{MOST_RUNNERS} runners tell already: {message.runner} is passed over")
             return
-        programs = _by_agent(message) if message.programs is not None else self._programs_of(message.runner)
+        before = self._runners.get(message.runner)
+        programs = _by_agent(message) if message.programs is not None else before.programs if before else {}
         self._runners[message.runner] = Heard(self._seconds(), message.at_once, message.waiting, programs)
         told = {(one.task_id, one.sample): one for one in message.items[-MOST_TOLD:]}
         for name in [name for name, one in self._running.items() if one.runner == message.runner and name not in told]:
@@ -97,9 +98,6 @@ class RolloutsNow:
         """Return each runner's programs for this agent's tasks: name → revision."""
         self._forget_silent()
         return [heard.programs[agent_id] for heard in self._runners.values() if agent_id in heard.programs]
-
-    def _programs_of(self, runner: str) -> Mapping[str, Mapping[str, str]]:
-        return self._runners[runner].programs if runner in self._runners else {}
 
     def _take(self, name: Name, told: RolloutProgress, runner: str) -> None:
         one = FleetRollout.from_valid(told.__dict__ | {"runner": runner})

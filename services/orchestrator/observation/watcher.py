@@ -85,7 +85,7 @@ class DecisionBook:
         return list(self._fold.records.values())
 
     def experiment(self, experiment_id: str) -> ExperimentRecord | None:
-        """With the evidence it was ended on. Raises RegistryError."""
+        """Return an experiment with the evidence that ended it. Raises RegistryError."""
         places = self._current()
         record = self._fold.records.get(experiment_id)
         if record is None or record.ended is None:

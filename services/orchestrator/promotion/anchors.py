@@ -61,7 +61,7 @@ class Anchor(msgspec.Struct, frozen=True):
         return len(self.scores) >= REFERENCE_ROUNDS
 
     def with_score(self, score: float, scorer: str) -> Anchor:
-        """With one more score; by another scorer than before, with that one alone."""
+        """Return the anchor with one more score; by another scorer than before, with that one alone."""
         scores = (*self.scores, score) if scorer == self.scorer else (score,)
         return msgspec.structs.replace(self, score=fmean(scores), scores=scores, scorer=scorer)
 
@@ -142,7 +142,7 @@ class Anchors:
             self._take(self._fresh.pop(line.adapter_version))
 
     def _has_anchors_of(self, version: str) -> bool:
-        """Or of a newer one. Nearly always asked of the newest, whose anchors are the last."""
+        """Tell whether there are anchors of this version or a newer one; the newest are last, and asked for most."""
         if not self._anchors or self._anchors[-1].version == version:
             return bool(self._anchors)
         return version_key(version) <= max(version_key(one.version) for one in self._anchors)
@@ -171,7 +171,7 @@ class Anchors:
         return distrusted.reason if distrusted else None
 
     def _forget_old_measure(self) -> None:
-        """Once an operator took the scorer's scores as the new measure."""
+        """Forget the old measure, once an operator took the scorer's scores as the new one."""
         anchored = self._arms.adapters.anchored
         if any(one.anchored != anchored for one in self._anchors):
             self._anchors = [msgspec.structs.replace(one, scores=(), anchored=anchored) for one in self._anchors]

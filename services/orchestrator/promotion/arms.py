@@ -20,7 +20,6 @@ from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION, Arm, RoleVersion, Work
 from schemas.records.audit import AuditedTask
 from schemas.records.decision import RunningExperiment
-from schemas.records.evidence import ExperimentDecision
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AgentAdapters, EntryState
 
@@ -51,7 +50,7 @@ class Arms:
         self._open: Counter[str] = Counter()
 
     def lead(self, team: Mapping[str, Arms]) -> None:
-        """From now on these play the roles of its programs."""
+        """Let these play the roles of its programs from now on."""
         self.team = team
         for one in team.values():
             one.first = self
@@ -88,17 +87,8 @@ class Arms:
             if own is not None:
                 yield own
 
-    @property
-    def running(self) -> RunningExperiment | None:
-        return self.adapters.experiment
-
-    @property
-    def verdict(self) -> ExperimentDecision | None:
-        """The verdict of the running experiment, once it has one; the promoter acts on it."""
-        return self.experiment.final if self.experiment is not None else None
-
     def follow(self, adapters: AgentAdapters, experiment: Experiment | None, watch: Experiment | None = None) -> None:
-        """From now on assign by this. `experiment` and `watch` go with the registry's running ones."""
+        """Assign by this from now on. `experiment` and `watch` go with the registry's running ones."""
         self.adapters, self.experiment, self.watch = adapters, experiment, watch
         both = ((adapters.experiment, experiment), (adapters.watch, watch))
         self.trials = tuple((running, trial) for running, trial in both if running and trial)

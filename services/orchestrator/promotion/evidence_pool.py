@@ -125,7 +125,7 @@ class EvidencePool:
         """Experiments of which the registry knows nothing any more."""
 
     async def start(self) -> None:
-        """Once the promoters have read the registry: come to where the experiments stand. Raises JournalError."""
+        """Read up to where the experiments stand, once the promoters have read the registry. Raises JournalError."""
         running = [one for promoter in self.promoters.values() for one in promoter.arms.adapters.running]
         if self._fleets:
             self._journal = await asyncio.to_thread(self._open_journal)

@@ -93,7 +93,7 @@ class Where:
     at: datetime
     partners: Mapping[str, str] | None = None
     """The versions of the other roles, of an agent that plays one in a team."""
-    draw_sha256: Callable[[str], str | None] = lambda _: None
+    draw_sha256: Callable[[str], str | None] | None = None
     """The SHA-256 of the secret that draws the arms of a new experiment, by its id; None: its draws have no secret."""
 
 
@@ -312,7 +312,8 @@ def running_of(
     plan: ExperimentPlan, *, treatment: str, control: str, where: Where, programs: ProgramArms | None = None
 ) -> RunningExperiment:
     """Return the experiment as it is written into the decision that begins it."""
-    plan = plan.model_copy(update={"draw_sha256": where.draw_sha256(plan.experiment_id)})
+    if where.draw_sha256 is not None:
+        plan = plan.model_copy(update={"draw_sha256": where.draw_sha256(plan.experiment_id)})
     return RunningExperiment(
         experiment_id=plan.experiment_id,
         kind=plan.kind,

@@ -66,11 +66,11 @@ class Pauses:
         return length
 
     def is_over(self, name: str) -> bool:
-        """Also of what never failed."""
+        """Tell whether the pause is over; True too without a failure."""
         return name not in self._of or self._seconds() >= self._of[name].until
 
     def forget(self, name: str) -> None:
-        """It was judged."""
+        """Forget the pauses of a candidate that was judged."""
         self._of.pop(name, None)
 
     def among(self, names: Collection[str]) -> list[HeldUp]:

@@ -28,8 +28,8 @@ from services.orchestrator.promotion.shadow_gate import GateVerdict
 
 log = Log("program-trials")
 
-PATIENCE_S = 30.0
-"""Seconds that runners may take to have what is to be compared; one that is gone is forgotten sooner."""
+RUNNERS_READY_S = 30.0
+"""Seconds that runners may take to have both programs; a runner that is gone is forgotten sooner."""
 
 
 Declared = Mapping[str, str]
@@ -145,7 +145,7 @@ class ProgramTrials:
             return found
         if self._waits is None or self._waits[0] != decision:
             self._waits = decision, self.seconds()
-        return found if self.seconds() - self._waits[1] >= PATIENCE_S else None
+        return found if self.seconds() - self._waits[1] >= RUNNERS_READY_S else None
 
 
 def find_arms(names: tuple[str, str], told: Sequence[Declared]) -> ProgramArms | str:

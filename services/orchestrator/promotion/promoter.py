@@ -133,7 +133,7 @@ class Promoter:
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Once the ledger is open: take up what was running, finish what a crash cut short.
+        """Take up what was running and finish what a crash cut short, once the ledger is open.
 
         An experiment that these logs do not tell any more is aborted. Raises RegistryError, StorageUnavailable.
         """
@@ -455,10 +455,8 @@ class Promoter:
 
     def _where(self) -> Where:
         partners = self.arms.partner_versions
-        return Where(self.ledger.sequence, self.positions(), self._now(), partners, self._draw_sha256)
-
-    def _draw_sha256(self, experiment_id: str) -> str | None:
-        return self.store.draws.commitment(experiment_id) if self.store.draws else None
+        draw_sha256 = self.store.draws.commitment if self.store.draws else None
+        return Where(self.ledger.sequence, self.positions(), self._now(), partners, draw_sha256)
 
     def _now(self) -> datetime:
         return self._cool_down.now(self.arms.adapters.cool_down_until, now(), monotonic())

@@ -46,20 +46,22 @@ class SwapClock:
         self._version = None
 
 
+@dataclass(eq=False)
 class Announcer:
     """One agent's. What must be loaded: all in traffic, all that still answers, and what is being validated."""
 
-    def __init__(self, arms: Arms, bus: Bus, clock: Callable[[], datetime]) -> None:
-        self._arms = arms
-        self._bus = bus
-        self._clock = clock
+    arms: Arms
+    bus: Bus
+    clock: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._last = datetime.min.replace(tzinfo=UTC)
         self.revision = 0
         self.validating: str | None = None
 
     def wanted_adapters(self) -> tuple[ServedAdapter, ...]:
-        adapters = self._arms.adapters
-        versions = set(adapters.in_traffic) | self._arms.answering | {self.validating or BASE_VERSION}
+        adapters = self.arms.adapters
+        versions = set(adapters.in_traffic) | self.arms.answering | {self.validating or BASE_VERSION}
         entries = (adapters.versions[version] for version in sorted(versions - {BASE_VERSION}))
         return tuple(
             ServedAdapter(version=entry.version, sha256=entry.sha256) for entry in entries if entry.sha256 is not None
@@ -69,10 +71,10 @@ class Announcer:
         self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None
     ) -> datetime:
         """The announcement's moment, after that of every one before, though the clock be set back. Raises BusError."""
-        adapters = self._arms.adapters
-        self._last = at = max(self._clock(), self._last + timedelta(microseconds=1))
+        adapters = self.arms.adapters
+        self._last = at = max(self.clock(), self._last + timedelta(microseconds=1))
         message = AdapterEvent(
-            agent_id=self._arms.agent_id,
+            agent_id=self.arms.agent_id,
             event=event,
             metadata=Metadata(timestamp=at, source="orchestrator"),
             version=version,
@@ -82,9 +84,9 @@ class Announcer:
             candidate=adapters.candidate,
             adapters=self.wanted_adapters(),
         )
-        topic = events_topic(self._arms.agent_id)
-        message_id = f"{self._arms.agent_id}/{self.revision}/{event}"
-        await self._bus.broadcast(topic, message.encode(), type=AdapterEvent.TYPE, message_id=message_id)
+        topic = events_topic(self.arms.agent_id)
+        message_id = f"{self.arms.agent_id}/{self.revision}/{event}"
+        await self.bus.broadcast(topic, message.encode(), type=AdapterEvent.TYPE, message_id=message_id)
         return at
 
 
@@ -136,7 +138,7 @@ class Replicas:
         return [report for report, at in self._reports.values() if now - at < FORGET_AFTER_S]
 
     def loading(self, version: str, now: float, call: RollCall | None = None) -> Loading:
-        """On those that answered the call or a later one; without one, also on those that died a moment ago."""
+        """Tell which replicas loaded or refused a version, of those that answered the call, or of all recent ones."""
         self._reports = {name: kept for name, kept in self._reports.items() if now - kept[1] < FORGET_AFTER_S}
         reports = [report for report, at in self._reports.values() if call is None or call.is_answered_by(report, at)]
         return Loading(

@@ -17,7 +17,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -25,7 +25,7 @@ from random import Random
 
 from ratchet.adapters.taught_logs import GOLDEN
 from ratchet.experiments.logged import NO_TYPE, outcome_of
-from ratchet.experiments.shadow import Pair, ShadowReplay
+from ratchet.experiments.shadow import Pair, ShadowReplay, ShadowRule
 from ratchet.experiments.unit import Outcome
 from ratchet.logs.names import GOLDEN_TASKS, REPLAY_TASKS, VALIDATION
 from ratchet.service.errors import AdapterError, NotJudged
@@ -86,14 +86,6 @@ class Sides:
     base: Asked | None = None
 
 
-@dataclass(slots=True)
-class Judged:
-    """A replay so far, with the pairs that it was fed."""
-
-    replay: ShadowReplay
-    pairs: list[tuple[Prompt, Pair]] = field(default_factory=list)
-
-
 @dataclass(eq=False)
 class ShadowGate:
     """One agent's. What it raises is not the candidate's fault: BusError, JournalError and NotJudged.
@@ -134,7 +126,7 @@ class ShadowGate:
         }
         rule = replace(shadow_rule(self.arms.adapters, self._policy), types=UnseenPrompts.types_of(drawn))
         prompts = [*tasks, *(Prompt(str(one.sequence), logged=one) for one in drawn)]
-        verdict = await self._verdict(Judged(ShadowReplay(rule)), prompts, run, arms)
+        verdict = await self._verdict(rule, prompts, run, arms)
         if replays and len(drawn) < FEW:
             verdict = verdict.with_note(
                 f"{len(drawn)} logged prompts are left that no training saw, so live traffic decides"
@@ -159,7 +151,7 @@ class ShadowGate:
             f"present-{programs.control.name[:NAMED]}": self._arm_of_program(programs.control, run, is_new=False),
         }
         rule = shadow_rule(self.arms.adapters, self._policy, of_program=True)
-        return await self._verdict(Judged(ShadowReplay(rule)), [_by_arm(one) for one in prompts], run, arms)
+        return await self._verdict(rule, [_by_arm(one) for one in prompts], run, arms)
 
     def _versions(self, entry: AdapterEntry) -> list[str]:
         return list(dict.fromkeys([entry.version, self.arms.adapters.primary, BASE_VERSION]))
@@ -192,7 +184,7 @@ class ShadowGate:
             tasks = list(self.first_tasks())
         return [Prompt(str(number), task=task) for number, task in enumerate(tasks)]
 
-    async def _asking(self, prompts: Sequence[Prompt], arms: Mapping[str, Callable[[int], Arm]]) -> Sides:
+    def _sides(self, prompts: Sequence[Prompt], arms: Mapping[str, Callable[[int], Arm]]) -> Sides:
         until = self.seconds() + self.settings.golden_deadline_s
         samples = max((one.task and one.task.samples) or self.settings.samples for one in prompts)
         return Sides(
@@ -215,11 +207,11 @@ class ShadowGate:
     # --- how it is judged ------------------------------------------------------------------------------------------
 
     async def _verdict(
-        self, judged: Judged, prompts: Sequence[Prompt], run: str, arms: Mapping[str, Callable[[int], Arm]]
+        self, rule: ShadowRule, prompts: Sequence[Prompt], run: str, arms: Mapping[str, Callable[[int], Arm]]
     ) -> GateVerdict:
         """`arms`: the candidate's, the other's, and v1.0.0's where it is neither."""
-        replay = judged.replay
-        await self._replay(judged, prompts, run, await self._asking(prompts, arms))
+        replay = ShadowReplay(rule)
+        pairs = await self._replay(replay, prompts, run, self._sides(prompts, arms))
         if not replay.prompts or not (replay.ours_scored or replay.others_scored):
             raise NotJudged(
                 f"none of the {len(prompts)} prompts got a scored answer in time (RATCHET_GOLDEN_DEADLINE_S): see that "
@@ -231,29 +223,34 @@ class ShadowGate:
                 against=self.arms.adapters.primary, evidence=replay.replayed, since_base=replay.since_base
             )
             return GateVerdict(True, f"no harm is proved: {replay.sentence}", evidence, record if replay.seen else None)
-        if any(prompt.logged for prompt, _ in judged.pairs):
-            anew = await self._asked_anew(judged, run, await self._asking(prompts, arms))
+        if any(prompt.logged for prompt, _ in pairs):
+            anew = await self._asked_anew(rule, pairs, run, self._sides(prompts, arms))
             evidence |= {"asked_anew": anew.evidence}
-            if not (anew.is_broken or anew.harm >= math.sqrt(1.0 / replay.rule.alpha)):
+            if not (anew.is_broken or anew.harm >= math.sqrt(1.0 / rule.alpha)):
                 raise NotJudged(
                     f"its answers are worse than those that the primary had in the log ({replay.sentence}), but the "
                     f"primary does no better now ({anew.sentence}): see that agent and scorer work as they did"
                 )
         return GateVerdict(False, f"harm, most of all in {replay.worst}: {replay.sentence}", evidence)
 
-    async def _replay(self, judged: Judged, prompts: Sequence[Prompt], run: str, sides: Sides) -> None:
-        """Ask until the end, or until enough is proved. Pairs count in the order in which their prompts were drawn."""
+    async def _replay(
+        self, replay: ShadowReplay, prompts: Sequence[Prompt], run: str, sides: Sides
+    ) -> list[tuple[Prompt, Pair]]:
+        """Ask until the end, or until enough is proved. Returns the pairs, which count in the order in which their
+        prompts were drawn.
+        """
+        pairs = list[tuple[Prompt, Pair]]()
         rest, asked = iter(prompts), deque[tuple[Prompt, asyncio.Task[Pair | None]]]()
         try:
             while True:
                 for prompt in islice(rest, AHEAD - len(asked)):
                     asked.append((prompt, asyncio.create_task(self._pair(prompt, run, sides))))
-                if not asked or judged.replay.is_over:
-                    return
+                if not asked or replay.is_over:
+                    return pairs
                 prompt, waiting = asked.popleft()
                 if (pair := await waiting) is not None:
-                    judged.replay.observe(pair)
-                    judged.pairs.append((prompt, pair))
+                    replay.observe(pair)
+                    pairs.append((prompt, pair))
         finally:
             for _, waiting in asked:
                 waiting.cancel()
@@ -295,9 +292,11 @@ class ShadowGate:
         asked = (sides.candidate, other, sides.base)
         return list(await asyncio.gather(*(_answer(one, task, prefix, prompt.number) for one in asked)))
 
-    async def _asked_anew(self, judged: Judged, run: str, sides: Sides) -> ShadowReplay:
+    async def _asked_anew(
+        self, rule: ShadowRule, pairs: Sequence[tuple[Prompt, Pair]], run: str, sides: Sides
+    ) -> ShadowReplay:
         """The same candidate beside what the primary answers now, where it was held against the log."""
-        anew = ShadowReplay(judged.replay.rule)
+        anew = ShadowReplay(rule)
 
         async def renew_pair(prompt: Prompt, pair: Pair) -> Pair | None:
             if prompt.logged is None or (found := await self._read_logged(prompt.logged)) is None:
@@ -306,7 +305,7 @@ class ShadowGate:
             lines = await sides.other.answer(_as_asked(found[0]), prefix, prompt.number)
             return replace(pair, other=self._outcome(lines)) if lines else None
 
-        for pair in await asyncio.gather(*(renew_pair(*one) for one in judged.pairs)):
+        for pair in await asyncio.gather(*(renew_pair(*one) for one in pairs)):
             if pair is not None:
                 anew.observe(pair)
         return anew

@@ -6,8 +6,6 @@ asks what its partners leave it to do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from schemas.records.decision import RunningExperiment
 from schemas.records.registry import AgentAdapters, EntryState, Registry
 from services.orchestrator.promotion.arms import Arms
@@ -34,34 +32,23 @@ class Team:
         return any(one.watch if experiment.kind == "watch" else one.experiment for one in partners)
 
     def why_void(self, running: RunningExperiment) -> str | None:
-        """Say which partner is another one than when the experiment began; None where all are the same."""
-        return partners_differ(running.partners or {}, self._arms.partner_versions or {})
+        """Say which role is played by another partner than when the experiment began; None where all are the same."""
+        then, now = running.partners or {}, self._arms.partner_versions or {}
+        for role in sorted({*then, *now}):
+            if then.get(role) != now.get(role):
+                was, is_now = (f"by {one}" if one else "by nobody" for one in (then.get(role), now.get(role)))
+                return f"role {role} is played {is_now} now, and was {was} when it began: what it showed is void"
+        return None
 
     def why_to_roll_back(self) -> str | None:
         """Say beside which version, rolled back since, the primary was proved; None where all are still there."""
+        promoted_mine = _changed_by(self._arms.adapters)
         for mate in self._arms.mates:
-            if (version := lost_partner(self._arms.adapters, mate.adapters)) is not None:
-                return f"it was proved beside {mate.agent_id} {version}, which was rolled back"
+            for entry in mate.adapters.versions.values():
+                promoted = max((one.decision for one in entry.outcomes if one.verdict == "promoted"), default=0)
+                if entry.state is EntryState.ROLLED_BACK and 0 < promoted < promoted_mine < entry.decision:
+                    return f"it was proved beside {mate.agent_id} {entry.version}, which was rolled back"
         return None
-
-
-def partners_differ(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """Say in which role the partners differ; None where they are the same."""
-    for role in sorted({*then, *now}):
-        if then.get(role) != now.get(role):
-            was, is_now = (f"by {one}" if one else "by nobody" for one in (then.get(role), now.get(role)))
-            return f"role {role} is played {is_now} now, and was {was} when it began: what it showed is void"
-    return None
-
-
-def lost_partner(mine: AgentAdapters, partner: AgentAdapters) -> str | None:
-    """Return the partner's version that was promoted before the primary and rolled back after it."""
-    promoted_mine = _changed_by(mine)
-    for entry in partner.versions.values():
-        promoted = max((one.decision for one in entry.outcomes if one.verdict == "promoted"), default=0)
-        if entry.state is EntryState.ROLLED_BACK and 0 < promoted < promoted_mine < entry.decision:
-            return entry.version
-    return None
 
 
 def _changed_by(adapters: AgentAdapters) -> int:

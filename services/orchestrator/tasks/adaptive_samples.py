@@ -189,7 +189,7 @@ class AdaptiveSamples:
             state.samples, state.change = fewest, Detector()
 
     def _fewest(self) -> int:
-        """From where it stands on down: 0 where not even one less than the whole group is proved."""
+        """Return the smallest proved group, searched downwards; 0 if not even one less than the whole is proved."""
         fewest = self._state.samples
         for count in range((fewest or self._policy.usual) - 1, self._policy.floor - 1, -1):
             if count not in self._state.enough or self._state.enough[count].log_e < ENOUGH:

@@ -12,6 +12,7 @@ nothing was noted, the time from the newest line of the logs on does not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -42,44 +43,39 @@ class DeadlineNote(msgspec.Struct):
     even_s: float = 0.0
 
 
+@dataclass(eq=False)
 class DeadlineClock:
     """`start` it before it is asked."""
 
-    def __init__(
-        self,
-        clock: Callable[[], datetime],
-        seconds: Callable[[], float],
-        next_sequence: Callable[[], int],
-        *,
-        boot: str | None = None,
-    ) -> None:
-        self._clock = clock
-        self._seconds = seconds
-        self._next_sequence = next_sequence
-        self._boot = this_boot() if boot is None else boot
+    clock: Callable[[], datetime]
+    seconds: Callable[[], float]
+    next_sequence: Callable[[], int]
+    boot: str = field(default_factory=this_boot)
+
+    def __post_init__(self) -> None:
         self._epochs: list[Epoch] = []
         self._even_ahead_s = 0.0
 
     def start(self, note: bytes | None, newest_line: datetime | None) -> None:
         """`newest_line`: when the newest line of the logs was written, by the wall clock of that time."""
-        self._epochs = self._taken_up(note) or [Epoch(0, self._unknown(newest_line) - self._seconds())]
+        self._epochs = self._taken_up(note) or [Epoch(0, self._unknown(newest_line) - self.seconds())]
         self.now()
 
     def even(self) -> float:
         """Seconds that go on evenly over restarts, whatever the wall clock does: of one boot all that passed, and of
         others those in which an orchestrator was there. They begin anew where the note is lost.
         """
-        return self._seconds() + self._even_ahead_s
+        return self.seconds() + self._even_ahead_s
 
     def now(self) -> datetime:
         """Return what the wall clock shows, for a task that gets its number next."""
-        now, steady = self._clock(), self._seconds()
+        now, steady = self.clock(), self.seconds()
         ahead_s = now.timestamp() - steady
         if abs(ahead_s - self._epochs[-1].ahead_s) > STEP_S:
             jump = ahead_s - self._epochs[-1].ahead_s
             log.warning("clock-set", f"the wall clock was set by {jump:+,.0f} s: no deadline moves with it")
-            self._epochs = [epoch for epoch in self._epochs if epoch.first_sequence < self._next_sequence()]
-            self._epochs.append(Epoch(self._next_sequence(), ahead_s))
+            self._epochs = [epoch for epoch in self._epochs if epoch.first_sequence < self.next_sequence()]
+            self._epochs.append(Epoch(self.next_sequence(), ahead_s))
         return now
 
     def times(self) -> Iterator[tuple[range, float]]:
@@ -87,7 +83,7 @@ class DeadlineClock:
         self.now()
         ends = [epoch.first_sequence for epoch in self._epochs[1:]] + [NO_END]
         for epoch, end in zip(self._epochs, ends, strict=True):
-            yield range(epoch.first_sequence, end), self._seconds() + epoch.ahead_s
+            yield range(epoch.first_sequence, end), self.seconds() + epoch.ahead_s
 
     def overdue(self, index: TaskIndex, limit: int) -> list[Entry]:
         """Return open tasks whose time is up, at most so many of each epoch."""
@@ -102,21 +98,21 @@ class DeadlineClock:
             del self._epochs[0]
 
     def note(self) -> bytes:
-        return msgspec.json.encode(DeadlineNote(self._boot, self._seconds(), self._epochs, self.even()))
+        return msgspec.json.encode(DeadlineNote(self.boot, self.seconds(), self._epochs, self.even()))
 
     def _taken_up(self, note: bytes | None) -> list[Epoch]:
-        self._even_ahead_s = -self._seconds()
+        self._even_ahead_s = -self.seconds()
         try:
             before = msgspec.json.decode(note or b"", type=DeadlineNote)
         except msgspec.DecodeError:
             return []
         self._even_ahead_s += before.even_s
-        if before.boot and before.boot == self._boot and before.steady_s <= self._seconds():
+        if before.boot and before.boot == self.boot and before.steady_s <= self.seconds():
             self._even_ahead_s = before.even_s - before.steady_s
             return before.epochs
-        passed = before.steady_s - self._seconds()
+        passed = before.steady_s - self.seconds()
         return [Epoch(epoch.first_sequence, epoch.ahead_s + passed) for epoch in before.epochs]
 
     def _unknown(self, newest_line: datetime | None) -> float:
-        now = self._clock().timestamp()
+        now = self.clock().timestamp()
         return now if newest_line is None else min(now, newest_line.timestamp())

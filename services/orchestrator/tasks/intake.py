@@ -204,7 +204,7 @@ class Intake:
                 await self._send(work, known.work)
 
     async def _send(self, work: Work, body: bytes) -> None:
-        """To the agent's queue, or to one of the asker's own. Raises BusError."""
+        """Send a Work to the agent's queue, or to one of the asker's own. Raises BusError."""
         message_id = derived_id(work.task_id, "work")
         sent = True
         try:
@@ -258,14 +258,7 @@ def _task_id_of(body: bytes) -> str:
     """The id a broken task may still carry; empty where there is none."""
     try:
         task_id = json.loads(body)["task_id"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        task_id.encode()  # a lone surrogate can't be told to anybody
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ""
-    return task_id if isinstance(task_id, str) and _encodable(task_id) else ""
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return str(task_id)

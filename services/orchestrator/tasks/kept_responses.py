@@ -95,7 +95,7 @@ class KeptResponses:
         return None if body is None else Response.decode(body)
 
     async def wait(self, task_id: str) -> None:
-        """Until its copy is here, or no copy came for a while. Raises StorageUnavailable."""
+        """Wait until its copy is here, or no copy came for a while. Raises StorageUnavailable."""
         if not self.copies_come or self._ledger.index.kept_response(task_id) is not None:
             return
         began, arrived = monotonic(), asyncio.Event()

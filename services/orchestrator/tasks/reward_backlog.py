@@ -7,7 +7,6 @@ process itself stood still.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 
 from ratchet.bus.protocol import Bus, Delivery, Handler
 from ratchet.bus.topology import REWARDS, events_topic
@@ -16,15 +15,15 @@ from ratchet.service.telemetry import Log
 from schemas.messages.base import Metadata
 from schemas.messages.reward import AgentRewards, TaskScores
 from schemas.records.interaction import Interaction
+from services.orchestrator.clocks import now
 
 MOST_AT_ONCE = 2_000
 """Tasks in one message."""
 
 
 class RewardBroadcaster:
-    def __init__(self, bus: Bus, clock: Callable[[], datetime]) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._clock = clock
         self._unsent: dict[str, list[TaskScores]] = {}
         self._sent = 0
 
@@ -47,7 +46,7 @@ class RewardBroadcaster:
                 await self._broadcast(agent_id, tasks[start : start + MOST_AT_ONCE])
 
     async def _broadcast(self, agent_id: str, tasks: Sequence[TaskScores]) -> None:
-        metadata = Metadata(timestamp=self._clock(), source="orchestrator")
+        metadata = Metadata(timestamp=now(), source="orchestrator")
         body = AgentRewards(agent_id=agent_id, metadata=metadata, tasks=tuple(tasks)).encode()
         self._sent += 1
         message_id = f"{agent_id}/rewards/{self._sent}"
@@ -57,7 +56,7 @@ class RewardBroadcaster:
 LONGEST_S = 900.0
 """Seconds for which expiring waits at most, while the broker is there."""
 STOOD_STILL_S = 10.0
-"""Not asked for so long, the process had stopped, or the machine slept."""
+"""The time without being asked after which the process had stopped, or the machine slept."""
 
 log = Log("reward-backlog")
 
@@ -72,10 +71,15 @@ class RewardBacklog:
         self._begun = 0
         self._done = 0
         self._until: int | None = None
-        """So many Rewards must have been handled; None: not known yet."""
+        """The number of Rewards that must have been handled; None: not known yet."""
         self._since: float | None = None
         self._asked = seconds()
         self._cleared = False
+
+    @property
+    def cleared(self) -> bool:
+        """The answer of `is_cleared` when it was asked last."""
+        return self._cleared
 
     def count_rewards(self, handler: Handler) -> Handler:
         async def handle(delivery: Delivery) -> None:

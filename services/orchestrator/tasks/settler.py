@@ -73,6 +73,7 @@ class PendingResult:
 
     result: bytes
     origin: Origin
+    sequence: int
     tries: int = 0
 
 
@@ -190,6 +191,11 @@ class Settler:
         """Overdue tasks that can't be closed: the next ones are behind them."""
         return sum(count >= TRIES for count in self._not_closed.values())
 
+    @property
+    def first_pending(self) -> int | None:
+        """The number of the task that was assigned first among those whose users are not told yet."""
+        return min((pending.sequence for pending in self._pending.values()), default=None)
+
     def add_pending_result(self, task_id: str) -> None:
         """Send the Result of this closed task again: a kill may have come before its user had it."""
         try:
@@ -198,7 +204,8 @@ class Settler:
             if work is not None and is_own(work.arm.experiment_id):
                 self.ledger.mark_result_sent(task_id)
             elif known.result is not None:
-                self._pending[task_id] = PendingResult(known.result, _origin(work) if work else Origin())
+                origin = _origin(work) if work else Origin()
+                self._pending[task_id] = PendingResult(known.result, origin, known.sequence)
         except Exception as error:
             log.error("untold", f"it is not known whom to tell of this task: {error!r}", task_id=task_id)
 
@@ -235,12 +242,14 @@ class Settler:
         failpoint.reach("settled")
         if known.result is not None:
             metrics.count_samples(lines)
-            log.info("late", f"logged after the task was closed; the user was told that it {_ending_of(known)}")
+            ending_was = "was cancelled" if known.ended == ENDINGS["cancelled"] else "expired"
+            log.info("late", f"logged after the task was closed; the user was told that it {ending_was}")
             return
         if is_own(work.arm.experiment_id):
             self.ledger.mark_result_sent(work.task_id)
         else:
-            self._pending[work.task_id] = PendingResult(body, _origin(work))  # whatever fails from here on: it is told
+            pending = PendingResult(body, _origin(work), known.sequence)
+            self._pending[work.task_id] = pending  # whatever fails from here on: it is told
         metrics.count_samples(lines)
         metrics.count_closed(work.agent_id, result.status, own=is_own(work.arm.experiment_id))
         self.closed(work, lines, result)
@@ -250,7 +259,7 @@ class Settler:
             await self._send_pending(work.task_id)
 
     async def _send_pending(self, task_id: str) -> None:
-        """Until this succeeds, or was tried often enough, the task stays among the pending."""
+        """Send a pending Result; it stays pending until this succeeds or was tried TRIES times."""
         pending = self._pending.get(task_id)
         if pending is None:
             return
@@ -324,10 +333,6 @@ class Settler:
             f"Responses to {DRAFT_RESPONSES!r}, or to the exchange {EXCHANGE!r} (one sent straight to the queue "
             f"{RESPONSES!r} leaves no copy)"
         )
-
-
-def _ending_of(known: Entry) -> str:
-    return "was cancelled" if known.ended == ENDINGS["cancelled"] else "expired"
 
 
 def _origin(work: Work) -> Origin:

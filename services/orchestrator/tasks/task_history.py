@@ -25,6 +25,8 @@ MOST_SHOWN_BYTES = 64 * 1024 * 1024
 TOO_LONG = "with the samples before it this would be too much for one answer: ratchet log show has it"
 OF_WORK = TaskHistory.model_fields.keys() & Work.model_fields.keys() - {"samples"}
 """The fields that a history takes from its task: those of the same name."""
+OF_LINE = LoggedSample.model_fields.keys() & Interaction.model_fields.keys() - {"status", "reason", "segments"}
+"""The same of a sample and its line; a line's status and reason are its task's."""
 NOTHING_UNREADABLE: Mapping[int, str] = MappingProxyType({})
 
 
@@ -77,7 +79,7 @@ def history(
 
 
 def hops(work: Work, last: Interaction | None) -> list[Hop]:
-    """From one to the next without a gap: what the services did not measure themselves is the last one's."""
+    """Return the hops without a gap: time that no service measured belongs to the last one."""
     queue = queue_of(work)
     if last is None:
         return [Hop(name="queued", service=queue, at=work.admitted_at, seconds=None, attempts=None)]
@@ -101,12 +103,11 @@ def hops(work: Work, last: Interaction | None) -> list[Hop]:
 def _sample(line: Interaction, result: Result | None, unreadable: str | None) -> LoggedSample:
     assert line.sample is not None
     return LoggedSample(
+        **{name: line.__dict__[name] for name in OF_LINE},
         index=line.sample,
         text=line.response or "",
-        score=line.score,
         status=line.score_status,
         reason=line.score_reason,
-        finish_reason=line.finish_reason,
         tokens=line.sampled_tokens,
         chosen=result is not None and result.sample == line.sample,
         segments=None if line.segments is None else [_segment(segment) for segment in line.segments],
@@ -114,13 +115,7 @@ def _sample(line: Interaction, result: Result | None, unreadable: str | None) ->
         ended=line.sample_status,
         says=line.sample_says,
         untaught=teaches_nothing(line),
-        program=line.program,
-        usage=line.usage,
-        artifact=line.artifact,
-        tool_audit=line.tool_audit,
-        foreign=line.foreign,
         parts=line.score_parts,
-        place=line.place,
     )
 
 

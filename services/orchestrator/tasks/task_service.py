@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from ratchet.bus.protocol import Bus, derived_id
 from ratchet.bus.topology import cancellations_topic
@@ -72,13 +73,13 @@ class AlreadyClosed(RatchetError):
     problem = 409, "Has ended", "task-ended"
 
 
+@dataclass(eq=False)
 class TaskService:
-    def __init__(self, bus: Bus, intake: Intake, settler: Settler, ledger: Ledger, waits: ResultWaiters) -> None:
-        self._bus = bus
-        self._intake = intake
-        self._settler = settler
-        self._ledger = ledger
-        self._waits = waits
+    bus: Bus
+    intake: Intake
+    settler: Settler
+    ledger: Ledger
+    waits: ResultWaiters
 
     async def submit(self, task: Task, caller: Caller, *, same: bool = False, unasked: Collection[str] = ()) -> None:
         """Admit it, unless it is known. With `same`, one that is known must be the same: else SaysSomethingElse.
@@ -89,15 +90,15 @@ class TaskService:
         Its ids are keys (`Caller.key_of`).
         Raises ForeignTask, Reject (ExpiredResult), BusError, DiskFull, JournalError.
         """
-        new = await asyncio.shield(asyncio.ensure_future(self._intake.submit(task, caller.owner, caller.tenant)))
-        if not new and (known := self._ledger.find(task.task_id)) and not caller.may_see(known.task_id, known.owner):
+        new = await asyncio.shield(asyncio.ensure_future(self.intake.submit(task, caller.owner, caller.tenant)))
+        if not new and (known := self.ledger.find(task.task_id)) and not caller.may_see(known.task_id, known.owner):
             raise ForeignTask("a task with this task_id is known, and is not yours: name another task_id")
         if same and not new and differs(task, await self._work(task.task_id), unasked):
             raise SaysSomethingElse(f"task {task.task_id} is known, and asks something else")
 
     async def answer(self, task_id: str, seconds: float) -> Result | None:
         """Its Result, if it has one within so many seconds."""
-        await self._waits.wait(task_id, lambda: self._result(task_id) is not None, seconds)
+        await self.waits.wait(task_id, lambda: self._result(task_id) is not None, seconds)
         result = self._result(task_id)
         return Result.decode(result) if result else None
 
@@ -109,7 +110,7 @@ class TaskService:
         return await asyncio.shield(asyncio.ensure_future(self._cancel(task_id, caller.name)))
 
     async def _cancel(self, task_id: str, who: str) -> Result:
-        work = await self._settler.cancel(task_id, who)
+        work = await self.settler.cancel(task_id, who)
         body = self._result(task_id)
         assert body is not None, "it is closed, by this call or before it"
         result = Result.decode(body)
@@ -117,7 +118,7 @@ class TaskService:
             raise AlreadyClosed(f"the task has ended before: it is {result.status}")
         message = TaskCancelled(task_id=task_id, agent_id=work.agent_id, metadata=result.metadata)
         try:
-            await self._bus.broadcast(
+            await self.bus.broadcast(
                 cancellations_topic(work.agent_id),
                 message.encode(),
                 type=TaskCancelled.TYPE,
@@ -128,13 +129,13 @@ class TaskService:
         return result
 
     def _result(self, task_id: str) -> bytes | None:
-        known = self._ledger.find(task_id)
+        known = self.ledger.find(task_id)
         return known.result if known else None
 
     async def _work(self, task_id: str) -> Work:
-        known = self._ledger.find(task_id)
+        known = self.ledger.find(task_id)
         assert known is not None
-        return await self._ledger.work_of(known)
+        return await self.ledger.work_of(known)
 
 
 def differs(task: Task, work: Work, unasked: Collection[str] = ()) -> bool:

@@ -40,7 +40,7 @@ from services.orchestrator.training.trigger import (
 log = Log("training")
 
 GIVE_UP_AFTER_S = 24 * 3600.0
-"""After so long without an answer a request is taken for lost."""
+"""A request without an answer for so long is taken for lost."""
 KNOWN_PLACES = 4096
 """Groups whose places are known: no training takes more by default."""
 
@@ -69,7 +69,7 @@ class TrainingScheduler:
         """Positions of groups that were counted since the start: where their lines end, and who scored them."""
 
     def start(self) -> None:
-        """Once the ledger is open. A request that was pending is sent again: the trainer knows it by its id."""
+        """Read the state, once the ledger is open. A pending request is sent again: the trainer knows it by its id."""
         note = self.ledger.index.note(self._note)
         self._state = msgspec.json.decode(note, type=TrainingState) if note else TrainingState()
         for window in ("since", "asked_since"):
@@ -90,7 +90,7 @@ class TrainingScheduler:
 
     @property
     def wanted(self) -> int:
-        """So many bring a training; 0: it is not asked for by count."""
+        """The groups that bring a training; 0: it is not asked for by count."""
         return self.policy.after_groups
 
     @property
@@ -145,7 +145,7 @@ class TrainingScheduler:
         self._save()
 
     def stop(self) -> None:
-        """Before the ledger is closed. A count that can't be written only delays a training."""
+        """Write the count, before the ledger is closed. If that fails, a training is only delayed."""
         with suppress(StorageUnavailable, sqlite3.Error):
             self._write_down()
 
@@ -245,12 +245,12 @@ class TrainingScheduler:
         return datetime.fromtimestamp(self._state.requested_at, UTC)
 
     def _save(self) -> None:
-        """On disk at once: what is asked for, or answered, is not to be asked for again."""
+        """Write the state to disk at once, so that a request is never sent again."""
         self._write_down()
         self.ledger.commit()
 
     def _write_down(self) -> None:
-        """On disk with the index's next commit."""
+        """Write the state, on disk with the index's next commit."""
         self.ledger.index.write_note(self._note, msgspec.json.encode(self._state))
         self._noted = self._state.groups
         metrics.useful_groups.labels(self.agent_id).set(self._noted)
@@ -277,7 +277,7 @@ class EndedRuns:
         self._runs: dict[str, TrainingRun] = {}
 
     def start(self) -> None:
-        """Once the ledger is open."""
+        """Read the ended runs, once the ledger is open."""
         note = self._ledger.index.note(self._note)
         try:
             runs = EndedRunsNote.model_validate_json(note).runs if note else []

@@ -85,7 +85,7 @@ WHERE_TOOLS_ARE = "/usr/local/bin:/usr/bin:/bin"
 SHOWN_FAULTS = 5
 AT_ONCE = 4
 RUNS_OF_A_SUITE = 10
-"""At least, half of them with the control: what passes by chance passes one in a thousand times."""
+"""The least runs, half with the control: what passes by chance passes one in a thousand times."""
 
 
 class DoesNotBuild(Exception):
@@ -114,7 +114,7 @@ def _is_restored(plan: Plan, path: str) -> bool:
 
 
 def _drop_conflicts(files: Mapping[str, TreeFile], over: tuple[str, ...]) -> dict[str, TreeFile]:
-    """Without what is a file where `over` has a folder, or the other way round."""
+    """Return the files without those where `over` has a folder, or the other way round."""
     folders = {path[:at] for path in over for at, one in enumerate(path) if one == "/"}
     names = set(over)
     return {
@@ -130,7 +130,7 @@ def _own(files: Mapping[str, str]) -> dict[str, TreeFile]:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Ready to be run: the files, and a program for each function, or for commands (None), where one was built."""
+    """A built answer: the files, and a program for each function, or for commands (None), where one was built."""
 
     files: Files
     programs: Mapping[str | None, bytes]

@@ -111,7 +111,7 @@ MIB = 1024 * 1024
 
 @dataclass(slots=True)
 class Taken:
-    """Over the rounds: CPU seconds, and the most memory in bytes of those that took long enough to see it."""
+    """Costs of the rounds: CPU seconds, and most memory in bytes of those that were long enough to see it."""
 
     cpu_s: list[float] = field(default_factory=list)
     peak_bytes: list[int] = field(default_factory=list)

@@ -155,7 +155,7 @@ class SourceQuality(OnGround):
         return SampleScore(score=self.kind.score(count, lines), reason="; ".join([said, *shown]))
 
     async def _findings(self, before: Tree, after: Tree, changed: list[str]) -> tuple[list[str], Findings]:
-        """And where that is found. Other files than Python's, which only may be some, do no harm where they are many.
+        """Return the files checked, and their findings. If a run fails, files that need not be Python's are left out.
 
         Raises OwnFault and SandboxError.
         """

@@ -81,10 +81,10 @@ class NothingToOpen:
     """The rest of `Strategy` for a strategy that needs no opening."""
 
     async def start(self) -> None:
-        """Nothing to load."""
+        """Load nothing."""
 
     async def stop(self) -> None:
-        """Nothing to close."""
+        """Close nothing."""
 
     def trouble(self) -> str | None:
         return None

@@ -75,7 +75,7 @@ class Verifier(NothingToOpen):
 
     @property
     def grades_references(self) -> bool:
-        """Not of numbers and patterns: a number may stand for a whole derivation, and a pattern is no answer."""
+        """False for numbers and patterns: a number may stand for a whole derivation, and a pattern is no answer."""
         return self._identity.id not in ("verifier:numeric", "verifier:regex")
 
     def __init__(self, mode: str, verdict: Verdict, *, revision: str = REVISION, threaded: bool = False) -> None:

@@ -38,9 +38,9 @@ class TrainerInputs:
     processes: int = 1
     callbacks: Sequence[Any] = ()
     demonstrations: Sequence[TrainingSample] = ()
-    """To be learned from beside the samples, by algorithms whose hyperparameters have `demonstrations`."""
+    """Samples to learn from as well, by algorithms whose hyperparameters have `demonstrations`."""
     held_out: Sequence[TrainingSample] = ()
-    """Not to be learned from: the run looks at them."""
+    """Samples that the run looks at, and does not learn from."""
     grammars: Grammars | None = None
     """Grammars for the tokenizer, where samples were held to any."""
 
@@ -94,10 +94,10 @@ class PolicyTrainer(Protocol):
     def state(self) -> Any: ...
 
     def train(self, resume_from_checkpoint: str | None = None) -> Any:
-        """From the checkpoint on, if one is given."""
+        """Train, from the checkpoint on if one is given."""
 
     def add_callback(self, callback: Any) -> None:
-        """Before it trains."""
+        """Add a callback, before `train`."""
 
 
 class Algorithm(Protocol):
@@ -106,4 +106,4 @@ class Algorithm(Protocol):
     hyperparameters: type[Hyperparameters]
 
     def trainer(self, inputs: TrainerInputs, hyperparameters: Any) -> PolicyTrainer:
-        """Ready to train. Nothing is learned from a sample but what this trainer takes from it."""
+        """Return a trainer that is ready to train. It alone decides what is learned from a sample."""

@@ -352,7 +352,7 @@ class AnswerStates:
 
     @contextmanager
     def only(self, places: torch.Tensor) -> Iterator[None]:
-        """From the next pass through the model, those at these places, (sequences, tokens), as one row."""
+        """Take from the next pass through the model only these places, (sequences, tokens), as one row."""
         self._places = places
         try:
             yield

@@ -66,7 +66,7 @@ class Demonstration:
     completion: array[int]
 
     def sample(self, group: int) -> TrainingSample:
-        """Without log-probabilities: no policy of ours sampled it."""
+        """Return the sample, without log-probabilities: no policy of ours sampled it."""
         logprobs = array("f", bytes(4 * len(self.completion)))
         return TrainingSample(group, "", 1.0, self.prompt, self.completion, logprobs, demonstration=self.source)
 

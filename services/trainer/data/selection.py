@@ -56,7 +56,7 @@ class Selection:
         )
 
     def with_demonstrations(self, demonstrations: Demonstrations, *, with_samples: bool) -> Selection:
-        """With these to learn from; without samples the groups are left out, and counted as such."""
+        """Return the selection with these; without samples, groups are left out and counted so."""
         kept = self.groups if with_samples else ()
         gone = [] if with_samples else self.groups
         left_out = {

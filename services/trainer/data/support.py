@@ -52,7 +52,7 @@ class SampleRatio:
 
 
 def ratio_of(version: str, log_weights: Iterable[float]) -> SampleRatio:
-    """From new minus logged log-probability, token by token."""
+    """Compute the ratio from new minus logged log-probability, token by token."""
     logs = [max(-LARGEST_LOG_WEIGHT, min(LARGEST_LOG_WEIGHT, value)) for value in log_weights]
     weights = [math.exp(value) for value in logs]
     return SampleRatio(

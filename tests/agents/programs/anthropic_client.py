@@ -15,7 +15,7 @@ FIELDS = {
     "service_tier": "auto",
     "thinking": {"type": "enabled", "budget_tokens": 1024},
 }
-"""What clients send besides, none of which is honoured."""
+"""Fields that clients send besides, none of which is honoured."""
 client = anthropic.Anthropic(max_retries=0 if SCENARIO == "abort" else 2)
 
 

@@ -21,7 +21,7 @@ FIELDS = {
     "service_tier": "auto",
     "verbosity": "low",
 }
-"""What clients send besides, none of which is honoured."""
+"""Fields that clients send besides, none of which is honoured."""
 client = openai.OpenAI(max_retries=0 if SCENARIO == "abort" else 2)
 
 

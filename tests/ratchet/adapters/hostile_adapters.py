@@ -275,7 +275,7 @@ MANIFESTS = st.one_of(
 
 
 def linked(name: str) -> Callable[[Path], None]:
-    """Exchanged for a link to the same bytes elsewhere, where they can be exchanged again."""
+    """Return a change that replaces a file by a link to the same bytes outside, where they can be changed later."""
 
     def change(folder: Path) -> None:
         outside = folder.parent.parent.parent / "outside"
@@ -339,7 +339,7 @@ def crowded(count: int) -> Callable[[Path], None]:
 
 
 def sparse(name: str) -> Callable[[Path], None]:
-    """Of a terabyte, of which nothing is on the disk."""
+    """Return a change that makes a file a terabyte long without a byte on the disk."""
 
     def change(folder: Path) -> None:
         os.truncate(folder / name, 2**40)

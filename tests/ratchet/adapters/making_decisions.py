@@ -54,12 +54,12 @@ def to_canary(version: str, control: str = "v1.0.0") -> list[Move]:
 
 
 def to_primary(version: str, control: str = "v1.0.0") -> list[Move]:
-    """Through a canary; nothing watches it yet."""
+    """Return the moves through a canary; nothing watches the primary yet."""
     return [*to_canary(version, control), Promote(version=version, experiment_id=f"canary-{version}")]
 
 
 def to_probation(version: str, control: str = "v1.0.0") -> list[Move]:
-    """As an older version promoted: an experiment began with it, and `Settle` ended that."""
+    """Return the moves of a promotion by an older release: it began a probation, which `Settle` ended."""
     probation = experiment(version, control, "probation")
     promotion = Promote(version=version, experiment_id=f"canary-{version}", probation=probation)
     return [*to_canary(version, control), promotion]
@@ -72,7 +72,7 @@ def decided(store: RegistryStore, *moves: Move) -> Registry:
 
 
 def promoted_by_hand(store: RegistryStore, version: str) -> Registry:
-    """A new version; nothing watches it yet."""
+    """Promote a new version by hand; nothing watches it yet."""
     known = decided(store, register(version), Validate(version=version))
     return store.change(known.revision, draft(Promote(version=version), who="operator:ann"))
 

@@ -1,4 +1,4 @@
-"""What the bus tests share: a topology with a quick ladder, a recording handler, and the two buses behind one face."""
+"""Helpers of the bus tests: a topology with a quick ladder, a recording handler, both buses behind one interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.memory_bus import MemoryBus
 from tests.waiting import until
 
 QUICK_LADDER = (Rung("retry.5s", 30), Rung("retry.30s", 60), Rung("retry.5m", 90))
-PATIENCE_S = 30.0
+ARRIVES_WITHIN_S = 30.0
 
 
 def quick_topology() -> Topology:
@@ -23,14 +23,14 @@ def quick_topology() -> Topology:
 
 
 def poison_topology() -> Topology:
-    """With few deliveries before the broker gives a message up: each costs a process its life."""
+    """Return a topology whose broker gives a message up after few deliveries: each kills a process."""
     topology = quick_topology()
     return replace(topology, queues=tuple(replace(queue, delivery_limit=3) for queue in topology.queues))
 
 
 @dataclass
 class Recorder:
-    """A handler that keeps what it got, after it did what it is told to."""
+    """A handler that keeps each delivery, and then calls `act`."""
 
     act: Callable[[Delivery], Awaitable[None]] | None = None
     got: list[Delivery] = field(default_factory=list)
@@ -54,7 +54,7 @@ async def put(bus: Bus, queue: str, body: bytes, message_id: str | None = None) 
 
 
 class MemoryFleet:
-    """Services that share one broker: here the double itself plays it."""
+    """Services that share one broker, which the double plays."""
 
     def __init__(self) -> None:
         self.bus = MemoryBus(quick_topology(), time_scale=1.0)
@@ -81,7 +81,7 @@ class RabbitFleet:
         queue = await (await connection.channel()).declare_queue(name, exclusive=True)
 
         async def read() -> list[Delivery]:
-            message = await queue.get(timeout=PATIENCE_S)
+            message = await queue.get(timeout=ARRIVES_WITHIN_S)
             assert message is not None
             await message.ack()
             await connection.close()

@@ -16,21 +16,21 @@ from ratchet.bus.amqp.table import WireTable, text_of
 
 FRAME_MAX = 131_072
 ROOM = FRAME_MAX - 8 - 12
-"""Bytes that all properties of a message may take together."""
+"""Most bytes that all properties of a message may take together."""
 BROKERS_OWN = {"headers", "delivery_mode", "priority", "timestamp", "expiration", "user_id"}
 TEXTS = [field.name for field in fields(Properties) if field.name not in BROKERS_OWN]
-"""Those the broker takes whatever bytes stand in them."""
+"""Text properties in which the broker takes any bytes."""
 NOT_UTF8 = bytes(range(0x80, 0x100)) + bytes(range(0x80, 0xFF))
 assert len(NOT_UTF8) == 255
 
 
 def hostile_texts(raw: bytes = NOT_UTF8) -> Properties:
-    """Every property an outsider may fill with bytes of their own."""
+    """Return every property that an outsider may fill, with these bytes."""
     return Properties(**{name: text_of(raw) for name in TEXTS}, priority=255, timestamp=2**64 - 1)
 
 
 def filled(properties: Properties, room: int = ROOM) -> Properties:
-    """The same with one header more, so large that all together take `room` bytes."""
+    """Add a header so large that all properties together take `room` bytes."""
     before = properties.headers.raw if isinstance(properties.headers, WireTable) else b""
     start = len(write_properties(replace(properties, headers=WireTable({}, before)))) + 1 + 6 + 4
     value = b"\xff" * (room - start)
@@ -69,7 +69,7 @@ def hostile_headers(random: Random) -> WireTable:
 
 
 def hostile_message(random: Random) -> WireMessage:
-    """Never what a handler takes: its body is no JSON."""
+    """Return a message that no handler takes: its body is not JSON."""
     texts = {
         name: text_of(random.randbytes(random.choice((0, 1, 100, 255)))) for name in TEXTS if random.random() < 0.5
     }

@@ -14,7 +14,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import Basic, BasicProperties
 
 from ratchet.bus.amqp.short_connection import BrokerUnreachable
-from ratchet.bus.topology import EXCHANGE, TASKS, UNROUTABLE_EXCHANGE, fleet_topology
+from ratchet.bus.topology import BROKER_DISK, EXCHANGE, TASKS, UNROUTABLE_EXCHANGE, fleet_topology
 from ratchet.client import AsyncFleet, Fleet, Progress
 from ratchet.service.errors import FleetError, TimedOut
 from schemas.messages.result import Result
@@ -33,14 +33,14 @@ def echo(channel: BlockingChannel, properties: BasicProperties, task: Task) -> N
 
 
 @contextmanager
-def fleet(url: str, namespace: str, reply: Reply = echo) -> Iterator[None]:
+def fleet(url: str, namespace: str, reply: Reply = echo, disk: int = BROKER_DISK) -> Iterator[None]:
     """Consumes the tasks until the block ends."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
     queue = namespace + TASKS
-    channel.queue_declare(queue, durable=True, arguments=fleet_topology(("small",)).queue(TASKS).arguments | {
-        "x-dead-letter-exchange": namespace + "ratchet.dead"
-    })  # fmt: skip
+    arguments = fleet_topology(("small",), broker_disk=disk).queue(TASKS).arguments
+    arguments |= {"x-dead-letter-exchange": namespace + "ratchet.dead"}
+    channel.queue_declare(queue, durable=True, arguments=arguments)
 
     channel.exchange_declare(
         namespace + EXCHANGE, "topic", durable=True, arguments={"alternate-exchange": namespace + UNROUTABLE_EXCHANGE}
@@ -155,6 +155,16 @@ def test_where_nothing_answers_the_wait_ends_and_names_what_is_open(amqp_url: st
         pytest.raises(TimedOut, match=asked.task_id),
     ):
         list(client.batch([asked]))
+
+
+def test_a_task_that_a_full_queue_refuses_is_an_error_that_names_the_queue(amqp_url: str, namespace: str) -> None:
+    with fleet(amqp_url, namespace, disk=10**4):
+        pass
+    with (
+        Fleet(amqp_url, namespace=namespace, stall_s=2) as client,
+        pytest.raises(TimedOut, match="the queue 'tasks' refuses messages: it is full"),
+    ):
+        list(client.batch(tasks(100)))
 
 
 def test_without_a_fleet_it_says_how_to_start_one(amqp_url: str, namespace: str) -> None:

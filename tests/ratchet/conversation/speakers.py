@@ -28,7 +28,7 @@ CHATML = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 LLAMA = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>")
 QWEN = (*CHATML, "<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 SPECIAL = tuple(dict.fromkeys((*LLAMA, *QWEN)))
-"""By id: the trainer of a tokenizer puts them first."""
+"""Special tokens by id: the trainer of a tokenizer puts them first."""
 MODELS = {
     "smollm2": (CHATML, ("<|im_end|>",)),
     "llama3": (LLAMA, ("<|eot_id|>", "<|end_of_text|>")),

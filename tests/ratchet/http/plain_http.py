@@ -1,4 +1,4 @@
-"""What a client of plain HTTP is made with: loading the authorities' certificates takes 40 ms a client."""
+"""The option that saves clients of plain HTTP 40 ms each: they load no certificates of authorities."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ from tests.serving import serving
 MODEL = "big-judge"
 
 Brain = Callable[[dict[str, Any]], str | None]
-"""From a request's body to the text of the reply; None refuses."""
+"""A function from a request's body to the text of the reply; None refuses."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong once, before the brain is asked: a status code, a wait, another body, a dropped connection."""
+    """A fault that happens once, before the brain is asked: a status, a wait, another body, a dropped connection."""
 
     status: int = 200
     body: str = "{}"
@@ -96,7 +96,7 @@ class ModelServer:
 
 @asynccontextmanager
 async def running(brain: Brain, *faults: Fault) -> AsyncIterator[ModelServer]:
-    """On a free port of the loopback, until the block ends."""
+    """Run the server on a free port of the loopback, within the block."""
     judge = ModelServer(brain, list(faults))
     async with serving(judge.application(), timeout_graceful_shutdown=None) as address:
         judge.url = f"{address}/v1"

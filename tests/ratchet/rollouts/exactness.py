@@ -1,4 +1,4 @@
-"""Whether what was recorded is what the engine was given and sampled, token for token."""
+"""Comparison of a record with what the engine was given and sampled, token for token."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ratchet.rollouts.engine import Token
 from schemas.messages.response import Segment
 
 Call = tuple[tuple[int, ...], tuple[Token, ...]]
-"""What the model was given, and what it sampled then."""
+"""A call: the prompt, and what was sampled for it."""
 
 
 class Watched(Protocol):
-    """An engine that keeps the prompts it saw, and what it sampled to each."""
+    """An engine that keeps its prompts, and what it sampled for each."""
 
     seen: list[tuple[int, ...]]
     sampled: list[list[Token]]
 
 
 def exact_calls(engine: Watched, segments: Sequence[Segment]) -> int:
-    """How many of the engine's calls are in the segments with each of their tokens, once, with its log-probability,
-    behind all that the engine saw then. A call that sampled nothing has nothing to be recorded, and does not count.
+    """Count the engine's calls that are recorded exactly: each token once, with its log-probability, behind the prompt
+    of that call. A call that sampled nothing does not count.
 
-    Raises AssertionError where the segments have tokens that were not sampled just so, or have them twice.
+    Raises AssertionError if the segments have tokens that were not sampled so, or have them twice.
     """
     sampled = Counter((seen, tuple(said)) for seen, said in zip(engine.seen, engine.sampled, strict=True) if said)
     recorded = Counter(_recorded(segments))

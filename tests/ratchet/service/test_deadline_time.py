@@ -40,6 +40,24 @@ async def test_a_task_that_was_admitted_while_the_clock_was_wrong_is_not_late_on
     time.stop()
 
 
+def test_a_setting_that_nobody_saw_makes_no_task_late_that_came_after_one_in_time() -> None:
+    clock = Clock()
+    time = DeadlineTime(clock.wall, lambda: clock.seconds)
+    before = clock()
+    clock.seconds = 1.0
+    assert time.left_s(before + MINUTE, before, 7) == 59.0
+
+    clock.set_by = -YEAR
+    admitted_at = clock()
+    clock.set_by = timedelta(0)
+    clock.seconds = 2.0
+
+    assert time.left_s(admitted_at + MINUTE, admitted_at, 8) == 58.0
+    clock.seconds = 61.0
+    assert time.left_s(admitted_at + MINUTE, admitted_at, 8) == -1.0
+    assert time.left_s(admitted_at + MINUTE, admitted_at, 6) < 0, "it was admitted before, so it may be older"
+
+
 def test_what_is_late_by_every_setting_of_the_clock_is_late() -> None:
     clock = Clock()
     time = DeadlineTime(clock.wall, lambda: clock.seconds)

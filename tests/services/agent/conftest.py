@@ -1,4 +1,4 @@
-"""What the agent's tests are given: settings and work."""
+"""Fixtures of the agent's tests: settings and work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_work() -> Callable[..., Work]:
 
 @pytest.fixture
 def write_adapter(tmp_path: Path) -> Callable[..., Path]:
-    """A published adapter; the versions of an agent are to be written in their order."""
+    """Publish an adapter; the versions of an agent must be written in order."""
 
     def write(version: str, agent_id: str = "small") -> Path:
         folder = published(tmp_path / "adapters", agent_id, seed=int(version.rpartition(".")[2]))

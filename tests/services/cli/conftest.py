@@ -1,4 +1,4 @@
-"""A whole loop's logs and ledger, made once: for looking at only. Whoever changes them makes a copy."""
+"""A whole loop's logs and ledger, made once. They are read-only: a test that changes them makes a copy."""
 
 from __future__ import annotations
 

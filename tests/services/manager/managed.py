@@ -79,12 +79,12 @@ class Managed:
         return answer.json()
 
     async def released(self, count: int) -> list[str]:
-        """Ids of the tasks that the fleet has, once they are so many."""
+        """Wait until the fleet has so many tasks; return their ids."""
         await until(lambda: len(self.fleet.open) >= count, f"{count} open tasks")
         return list(self.fleet.open)
 
     async def wait_for(self, job_id: str, **wanted: Any) -> dict[str, Any]:
-        """The job once it says so."""
+        """Wait until the job has these fields; return it."""
 
         async def reached() -> dict[str, Any] | None:
             job: dict[str, Any] = await self.get(f"/v1/jobs/{job_id}")

@@ -38,7 +38,7 @@ class Postgres:
         self._call("pg_ctl", "--wait", f"--log={self._folder}/log", f"--options={options}", "start")
 
     def stop(self, how: str = "immediate") -> None:
-        """Stop it; `immediate` is as a crash."""
+        """Stop it; `immediate` is like a crash."""
         self._call("pg_ctl", "--wait", f"--mode={how}", "stop")
 
     def _call(self, program: str, *arguments: str) -> None:
@@ -48,7 +48,7 @@ class Postgres:
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """Started; removed at the end."""
+    """Start a server, removed at the end."""
     folder = Path(mkdtemp(prefix="ratchet-postgres-"))
     server = Postgres(folder)
     server.start()

@@ -1,4 +1,4 @@
-"""An orchestrator on a disk that is filled and freed again and again while tasks come in; after each time the books.
+"""An orchestrator on a disk that is filled and freed while tasks come in; its logs and index are checked each time.
 
 The short version is a test, the long one `python -m bench.faults --only enospc --cycles 1000`.
 """
@@ -35,14 +35,14 @@ FULL_S = 0.04
 ROUND = 50
 """Cycles over one folder of logs: building its index again, after each cycle, takes as long as it has tasks."""
 EXPIRES = 0.02
-"""Share of the tasks nobody answers."""
+"""The share of tasks that nobody answers."""
 
 Row = tuple[Any, ...]
 
 
 @dataclass
 class Books:
-    """What was found wrong, and how much was looked at."""
+    """The faults found, and the number of checks."""
 
     cycles: int = 0
     tasks: int = 0
@@ -53,7 +53,7 @@ class Books:
 
 
 async def fill_and_free(folder: Path, cycles: int, seed: int) -> Books:
-    """So many times: fill the disk but for a random rest, let tasks and Rewards come, free it, compare."""
+    """Repeat: fill the disk but for a random rest, let tasks and Rewards come, free it, compare."""
     books, draw = Books(), random.Random(seed)
     while books.cycles < cycles and not books.complaints:
         with small_disk(folder / f"round-{books.cycles}", DISK_BYTES) as disk:
@@ -107,7 +107,7 @@ async def _cycle(
 
 
 def committed(fleet: House, books: Books) -> bool:
-    """Commits, as the clock does twice a second. False where the disk, or an index not mended yet, refused."""
+    """Commit, as the clock does twice a second. False where the disk, or an index not yet mended, refused."""
     try:
         fleet.orchestrator.ledger.commit()
     except StorageUnavailable:
@@ -121,7 +121,7 @@ async def answers_of(fleet: House, tasks: set[str]) -> None:
 
 
 def check(fleet: House, books: Books) -> None:
-    """Every assignment is known, no number was given twice, and the index as committed is what the logs make of it."""
+    """Check that every assignment is known, no number was given twice, and the committed index is that of the logs."""
     ledger = fleet.orchestrator.ledger
     ends = ledger.positions()
     works = [Work.decode(line.data) for line in read(fleet.folder, ASSIGNMENTS)]
@@ -153,14 +153,14 @@ def check_told(fleet: House, sent: Sequence[str], books: Books) -> None:
 
 
 def rows(index: Path) -> list[Row]:
-    """All tasks, as committed; without the Work of one that has ended, which stays until its user was told."""
+    """Return all tasks as committed, without the Work of ended ones, which stays until the user has the Result."""
     with closing(sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)) as db:
         columns = "sequence, task_id, deadline, logged, iif(ended IS NULL, work, NULL), result, line, lines, ended"
         return db.execute(f"SELECT {columns} FROM tasks ORDER BY sequence").fetchall()
 
 
 def rebuilt(logs: Path, ends: Mapping[str, int]) -> list[Row]:
-    """What an index says that is made from the logs alone, up to these bytes."""
+    """Return the rows of an index made from the logs alone, up to these bytes."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "index.sqlite"
         index = TaskIndex(path)

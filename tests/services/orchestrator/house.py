@@ -26,14 +26,14 @@ from tests.waiting import until
 
 REPLIES = "replies"
 PACE = 0.2
-"""The orchestrator's clocks go five times as fast: tests wait for them."""
+"""The pace of the orchestrator's clocks, five times as fast, since tests wait for them."""
 MINUTES = 1_000.0
 """A pace at which the orchestrator takes no second turn while a test runs."""
 SCORER = ScorerIdentity(id="verifier:exact", revision="1")
 
 
 class House:
-    """One orchestrator at work."""
+    """One running orchestrator."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class House:
         await self.send(TASKS, task.encode(), **how)
 
     async def submit_as(self, user_id: str, task: Task, correlation_id: str | None = None) -> None:
-        """Publishes it as the broker's user, whom RabbitMQ has checked."""
+        """Publish a task as this user of the broker, whose name RabbitMQ has checked."""
         sent = Delivery(TASKS, task.encode(), reply_to=REPLIES, correlation_id=correlation_id, user_id=user_id)
         await self.orchestrator.parts.intake.handle(sent)
 

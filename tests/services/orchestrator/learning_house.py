@@ -1,4 +1,4 @@
-"""A house whose agent answers by itself: how well is a table from adapter version to mean score."""
+"""A house whose agent answers by itself, with a mean score for each adapter version."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class LearningHouse(House):
         self.store = RegistryStore.from_settings(self.settings)
         self.submitted = 0
         self.tasks = "task"
-        """The beginning of their ids."""
+        """The prefix of tasks' ids."""
         self.noise = 0.2
         self.base: BaseModelIdentity | None = None
         """The model that the agent says it runs."""
         self.scores_validations = True
         self.asked_again: list[Response] = []
-        """What the scorer was asked once more, for a second verdict."""
+        """Responses that the scorer was asked about again, for a second verdict."""
         self.gives_second_verdicts = True
         self.asked: dict[str, Any] = {}
         """Further fields of users' tasks."""
         self.answers = 2
-        """To each task."""
+        """The number of answers to each task."""
         self.scorer = SCORER
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -69,7 +69,7 @@ class LearningHouse(House):
             self.events.append(AdapterEvent.decode(delivery.body))
 
     async def report(self) -> None:
-        """What a replica does after each event."""
+        """Report as a replica does after each event."""
         event = self.events[-1]
         wanted = [adapter.version for adapter in event.adapters]
         report = AdapterReport(
@@ -116,7 +116,7 @@ class LearningHouse(House):
         request_id: str | None = None,
         **fields: Any,
     ) -> str:
-        """An adapter is published and the trainer says so. `fields`: of its card."""
+        """Publish an adapter, and report it as the trainer does. `fields`: of its card."""
         adapters = self.folder / "adapters"
         if files is None:
             folder = published(adapters, AGENT, seed=seed, **fields)
@@ -128,7 +128,7 @@ class LearningHouse(House):
         return folder.name
 
     async def told_of(self, version: str, sha256: str | None = None, request_id: str | None = None) -> None:
-        """The trainer says that it trained this version; without a sum, with that of what lies there."""
+        """Report, as the trainer, that it trained this version; by default with the sum of its folder."""
         if sha256 is None:
             try:
                 sha256 = adapter_sha256(self.folder / "adapters" / AGENT / version)
@@ -145,7 +145,7 @@ class LearningHouse(House):
         await self.bus.publish(ADAPTERS, message.encode(), type=AdapterTrained.TYPE, message_id="t")
 
     async def refused(self, request_id: str, reason: str, **metrics: float) -> None:
-        """The trainer says that it made nothing of a request."""
+        """Report, as the trainer, that it refused a request."""
         message = AdapterTrained(
             request_id=request_id, agent_id=AGENT, status="refused", reason=reason, metrics=dict(metrics)
         )
@@ -161,7 +161,7 @@ class LearningHouse(House):
 
     @property
     def is_trying(self) -> bool:
-        """Whether an experiment takes traffic: a moment after the registry has it."""
+        """True once an experiment takes traffic, a moment after the registry has it."""
         return self.orchestrator.parts.promoters[AGENT].arms.experiment is not None
 
     async def reach(self, version: str, *states: str, timeout_s: float = 20.0) -> None:
@@ -176,7 +176,7 @@ class LearningHouse(House):
         raise AssertionError(f"{version} is {self.state(version)}, not {states}")
 
     async def traffic(self, *, most: int = 3000, stop_when: Any) -> int:
-        """Users' tasks in small waves, until the condition holds. Returns how many it took."""
+        """Send users' tasks in small waves until the condition holds. Return their number."""
         began = self.submitted
         while not stop_when() and self.submitted - began < most:
             wave = 20

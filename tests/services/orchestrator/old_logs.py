@@ -47,7 +47,7 @@ def lines_of(work: Work) -> list[Interaction]:
 
 
 async def answer(ledger: Ledger, first: int, last: int, *, stays_open: int | None = None) -> None:
-    """Tasks t<first> to before t<last>, a minute after another, all answered but that one."""
+    """Log tasks t<first> to before t<last>, a minute apart, all answered but `stays_open`."""
     for number in range(first, last):
         work = await admitted(ledger, f"t{number}", number)
         if number != stays_open:
@@ -61,7 +61,7 @@ def prune(folder: Path, keep_bytes: int, *, dry: bool = False) -> Pruned:
 
 
 def prune_until(failpoint: str, folder: Path, keep_bytes: int) -> Ran:
-    """The same in a process of its own, which is killed there."""
+    """Prune in a process of its own, which is killed at the failpoint."""
     settings = {"RATCHET_FAILPOINT": failpoint}
     return run_module(__name__, str(folder), str(keep_bytes), folder=REPOSITORY, settings=settings)
 

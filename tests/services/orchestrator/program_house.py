@@ -1,4 +1,4 @@
-"""A house whose runner is played by the test: how well a program answers is a table from its name to a mean score."""
+"""A house whose runner is played by the test, with a mean score for each program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def revision(name: str, version: int = 1) -> str:
 
 
 def programs_file(folder: Path, more: str = "") -> Path:
-    """The file of programs that the orchestrator reads, which loads none of them. `more`: on the agent."""
+    """Write the file of programs; the orchestrator reads it and loads none. `more`: lines on the agent."""
     file = folder / "programs.toml"
     file.write_text(f'[agents.{AGENT}]\nprograms = ["pair"]\n{more}')
     return file
@@ -45,7 +45,7 @@ class ProgramHouse(LearningHouse):
         self.by_hand = OperatorService(self.store, AGENT, max_rank=64, operator="ann")
 
     async def tell(self, runner: str = "runner-1", has: Mapping[str, str] | None = None) -> None:
-        """What a runner says every few seconds."""
+        """Broadcast what a runner reports every few seconds."""
         programs = tuple(
             DeclaredProgram(agent_id=AGENT, name=name, revision=sum_)
             for name, sum_ in (self.has if has is None else has).items()
@@ -54,7 +54,7 @@ class ProgramHouse(LearningHouse):
         await self.bus.broadcast(ROLLOUTS_TOPIC, message.encode(), type=RunnerRollouts.TYPE, message_id="p")
 
     async def _answer(self, delivery: Delivery) -> None:
-        """By the program of its arm, in the revision that is asked for; else its samples are lost."""
+        """Answer by the program of the Work's arm; in another revision than asked for, its samples are lost."""
         work = Work.decode(delivery.body)
         name, pinned = (work.programs or (work.arm.program,))[0], work.arm.program_revision
         response = answered(work, f"a by {name}", f"b by {name}")
@@ -87,7 +87,7 @@ class ProgramHouse(LearningHouse):
         return entry.state.value if entry else "unknown"
 
     async def becomes(self, name: str, state: str) -> None:
-        """Waits while the runner goes on telling."""
+        """Wait for the state while the runner goes on reporting."""
         for _ in range(400):
             if self.standing(name) == state:
                 await until(lambda: self.standing(name) != "canary" or self.is_trying)
@@ -97,7 +97,7 @@ class ProgramHouse(LearningHouse):
         raise AssertionError(f"{name} is {self.standing(name)}, not {state}")
 
     async def chosen(self, name: str) -> None:
-        """It answers by default, as an operator said."""
+        """Make the program answer by default, as an operator does."""
         self.by_hand.promote("programs", name, "it is what there is")
         await self.becomes(name, "stable")
 

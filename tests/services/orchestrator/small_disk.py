@@ -13,7 +13,7 @@ BLOCK = 4096
 
 
 class SmallDisk:
-    """Mounted at `folder`. One file takes all the room that is not to be had."""
+    """A disk mounted at `folder`, on which one file takes all the room that nobody may have."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -25,7 +25,7 @@ class SmallDisk:
         return state.f_bavail * state.f_frsize
 
     def leave(self, free_bytes: int) -> None:
-        """From now on there is room for so many bytes, in whole blocks; less, where others write at this moment."""
+        """Leave room for so many bytes, in whole blocks; less if others write at this moment."""
         self.empty()
         while (size := (self.free_bytes - free_bytes) // BLOCK * BLOCK) > 0:
             with self._filler.open("wb") as file, suppress(OSError):
@@ -33,12 +33,12 @@ class SmallDisk:
                 return
 
     def empty(self) -> None:
-        """All the room is to be had again."""
+        """Free all the room."""
         self._filler.unlink(missing_ok=True)
 
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[SmallDisk]:
-    """Raises MayNotMount."""
+    """Mount a small disk. Raises MayNotMount."""
     with mounted_disk(folder, size) as mounted:
         yield SmallDisk(mounted)

@@ -147,7 +147,7 @@ async def test_frozen_nothing_is_promoted_until_the_operator_lifts_it(tmp_path: 
         house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Freeze()}))
 
         arms = house.orchestrator.parts.promoters[AGENT].arms
-        await house.traffic(stop_when=lambda: arms.verdict is not None)
+        await house.traffic(stop_when=lambda: arms.experiment is not None and arms.experiment.final is not None)
         await house.traffic(stop_when=lambda: True)
         assert house.adapters.primary == "v1.0.0"
         house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Unfreeze()}))

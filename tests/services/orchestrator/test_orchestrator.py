@@ -128,16 +128,21 @@ async def test_a_work_that_may_never_have_left_is_sent_again_when_the_task_comes
         assert len(await second.work()) == len(second.assigned()) == 1
 
 
-async def test_the_depth_of_every_queue_is_on_the_metrics(tmp_path: Path) -> None:
+async def test_the_depth_and_the_bound_of_every_queue_are_on_the_metrics(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet:
         await fleet.submit(Task(task_id="t1", input="x"))
         await fleet.work()
-        gauges = QueueGauges(fleet.bus, topology_of(fleet.settings).names)
+        topology = topology_of(fleet.settings)
+        gauges = QueueGauges(fleet.bus, topology, "blue.")
 
         await gauges.refresh()
 
         assert REGISTRY.get_sample_value("ratchet_queue_messages", {"queue": "work.small"}) == 1
         assert REGISTRY.get_sample_value("ratchet_queue_consumers", {"queue": "tasks"}) == 1
+        bounds = {"tasks": topology.queue("tasks").max_bytes, "retry.5s": topology.rungs[0].max_bytes}
+        for name, bound in bounds.items():
+            labels = {"queue": name, "wire": f"blue.{name}"}
+            assert REGISTRY.get_sample_value("ratchet_queue_max_bytes", labels) == bound
 
 
 async def test_an_agent_is_told_what_its_answers_were_worth_once_they_are_logged(tmp_path: Path) -> None:

@@ -36,11 +36,11 @@ def ask(text, **more):
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
     return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
 """
-"""With the echo engine a model says what it is asked."""
+"""A helper of programs; with the echo engine the model repeats what it is asked."""
 
 
 def python(code: str, **given: Any) -> Program:
-    """Asks by `ask`, where it wants to."""
+    """Return a program of this code, which may call `ask`."""
     return Program(command=("python3", "-I", "-S", "/program/main.py"), data={"/program/main.py": ASK + code}, **given)
 
 
@@ -54,7 +54,7 @@ class House:
     bus: MemoryBus
 
     async def answered(self, work: Work) -> Response:
-        """As delivered by the broker."""
+        """Handle a Work as if the broker had delivered it; return the Response."""
         await self.worker.handle(delivery(work))
         return Response.decode(self.bus.deliveries_published(RESPONSES)[-1].body)
 

@@ -133,5 +133,4 @@ def test_a_change_in_what_it_binds_is_seen_within_a_second(tmp_path: Path) -> No
     # and a folder that is gone is no program
     shutil.rmtree(tmp_path)
     at[0] = 2 * LOOK_EVERY_S
-    revisions.look_at_all()
-    assert (revisions.of("mine"), revisions.declared) == (None, ())
+    assert (revisions.of("mine"), revisions.declared_programs()) == (None, ())

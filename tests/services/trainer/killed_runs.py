@@ -44,7 +44,7 @@ def attempt(job: RunFolder, step: str) -> str:
 
 
 def run(job: RunFolder, step: str) -> None:
-    """In the child, which does not return."""
+    """Run the job in the child, which does not return."""
     os.environ["RATCHET_FAILPOINT"] = step
     importlib.reload(failpoint)
     do_run(TrainerSettings.read(), job, lambda said: None)

@@ -22,7 +22,7 @@ assert services.trainer.run.execution  # imported for the time it takes
 
 
 def launch_environment(config: str) -> dict[str, str]:
-    """What `accelerate launch` would set."""
+    """Return the variables that `accelerate launch` would set."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils import prepare_multi_gpu_env
 

@@ -43,7 +43,7 @@ def loaded(model_folder: Path, adapter: Path | None) -> Any:
 def sampled(
     model: Any, prompts: Sequence[Sequence[int]], each: int, seed: int
 ) -> list[list[tuple[list[int], list[float]]]]:
-    """For each prompt a group of (completion, log-probabilities), sampled token by token at temperature 1."""
+    """Sample a group of (completion, log-probabilities) for each prompt, token by token at temperature 1."""
     torch.manual_seed(seed)
     return [[_one(model, list(prompt)) for _ in range(each)] for prompt in prompts]
 

@@ -1,5 +1,5 @@
-"""Who answers at a socket that listens inside a sandbox, in whichever process runs the job: so they can be pickled, and
-need nothing that is read once root's privileges are given up."""
+"""Servers of a socket that listens inside a sandbox. They can be pickled, since any process may run the job, and read
+nothing once root's privileges are given up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Answering(ABC):
 
 
 class SaysBack(Answering):
-    """Whatever comes; ends its side when the other has ended."""
+    """Echo all that comes; close when the other side has closed."""
 
     @staticmethod
     def answer(client: socket.socket) -> None:
@@ -34,7 +34,7 @@ class SaysBack(Answering):
 
 
 class Heard(Answering):
-    """A line, once."""
+    """Answer a line, once."""
 
     @staticmethod
     def answer(client: socket.socket) -> None:

@@ -302,7 +302,7 @@ def look_into_the_page_cache(_):
 
 
 def raise_a_limit(_):
-    """Where there is room above it: a limit that is not there can't be raised."""
+    """Raise a limit where there is room above it: a limit that is not there can't be raised."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard + 1, hard + 1))

@@ -26,7 +26,7 @@ USER = 54_321
 IS_ROOT = os.geteuid() == 0
 WAYS = ("root-measured", "root-cgroup", "user-measured", "user-cgroup")
 OF_EACH_USER = ("root-cgroup", "user-measured")
-"""For what has nothing to do with cgroups."""
+"""The ways for tests that have nothing to do with cgroups."""
 
 
 class Direct:
@@ -42,7 +42,7 @@ class Direct:
 
 
 class AsUser:
-    """Jobs are run by a process that gave root's privileges up."""
+    """Runs jobs in a process that gave up root's privileges."""
 
     def __init__(self, cgroups: Cgroups | None) -> None:
         self._process = subprocess.Popen(
@@ -113,12 +113,12 @@ def run_job(request: pytest.FixtureRequest, needs_bubblewrap: None) -> Iterator[
 
 @pytest.fixture(scope="session")
 def run_here(needs_bubblewrap: None) -> Direct:
-    """As the user of the tests, measured."""
+    """Run jobs as the user of the tests, measured."""
     return Direct(None)
 
 
 @pytest.fixture(scope="session")
 def reachable() -> Iterator[dict[str, Any]]:
-    """Something to be reached of each kind, for `attacks`."""
+    """Targets of each kind, for `attacks`."""
     with targets(victim=USER if IS_ROOT else None) as found:
         yield found

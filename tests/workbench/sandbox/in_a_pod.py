@@ -28,7 +28,7 @@ NEW_MOUNTS, NO_NEW_PRIVILEGES, DROP_FROM_BOUNDING_SET = 0x20000, 38, 24
 MASKED = ("kcore", "keys", "latency_stats", "timer_list", "sched_debug")
 MASKED_FOLDERS = ("acpi", "scsi", "asound")
 READ_ONLY = ("bus", "fs", "irq", "sys", "sysrq-trigger")
-"""As of the specification that Docker and containerd give their containers."""
+"""Folders of /proc that Docker and containerd make read-only in their containers."""
 LOOKS = """
 import os
 print("processes:", [name for name in os.listdir("/proc") if name.isdigit()])

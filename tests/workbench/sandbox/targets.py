@@ -1,4 +1,4 @@
-"""What attacks try to reach: files, sockets, a process with a secret. The standard library alone."""
+"""Targets of attacks: files, sockets, a process with a secret. It uses the standard library alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 @contextmanager
 def targets(below: Path = Path("/var/tmp"), victim: int | None = None) -> Iterator[dict[str, Any]]:
-    """`victim`: whose process it is, if not this user's."""
+    """Make the targets. `victim`: the user of the process, if not this one."""
     secret = secrets.token_hex(16)
     with ExitStack() as stack:
         folder = below / f"ratchet-attacked-{secret[:8]}"

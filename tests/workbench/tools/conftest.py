@@ -13,7 +13,7 @@ from workbench.sandbox.settings import SandboxSettings
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """Without a sandbox: what needs one opens its own."""
+    """A world without a sandbox: a test that needs one opens its own."""
     made = World(tmp_path)
     yield made
     await made.toolbox.close()

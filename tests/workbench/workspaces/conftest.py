@@ -46,7 +46,7 @@ def workspaces(make: Make) -> Workspaces:
 
 
 def plain(files: dict[str, str | bytes | TreeFile]) -> dict[str, TreeFile]:
-    """A tree by contents."""
+    """Make a tree of contents."""
     return {
         path: given if isinstance(given, TreeFile) else TreeFile(given.encode() if isinstance(given, str) else given)
         for path, given in files.items()
@@ -54,7 +54,7 @@ def plain(files: dict[str, str | bytes | TreeFile]) -> dict[str, TreeFile]:
 
 
 def left(files: dict[str, Any], **left_out: str) -> Result:
-    """What a run left that nobody ran."""
+    """Return the result of a run that nobody made, with these files left."""
     from workbench.sandbox.job import End
 
     return Result(End.EXITED, "it exited with 0", 0, tree=plain(files), left_out=left_out)

@@ -72,7 +72,7 @@ class Pipe:
         return self._received.popleft()
 
     def close(self) -> None:
-        """At once: what was sent and has not left is dropped, however long the other end may be busy."""
+        """Close at once: what has not left yet is dropped, even if the other end is busy for long."""
         self._writer.transport.abort()
 
 
@@ -192,7 +192,7 @@ class ChildProcess:
         return fault or why
 
     async def _receive_all(self) -> str | None:
-        """Until it is silent; None, or that what it says can't be understood: nothing after that can be trusted."""
+        """Take what the child sends until it ends. Return why it can't be understood, which ends reading, else None."""
         try:
             while True:
                 self._take(await self._pipe.receive())

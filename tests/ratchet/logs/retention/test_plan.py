@@ -73,7 +73,7 @@ def test_interactions_go_once_the_assignments_of_all_their_tasks_are_gone() -> N
 @pytest.mark.parametrize(
     ("needs", "why"),
     [
-        (Needs(9, ()), "task number 9 is open"),
+        (Needs(9, ()), "task number 9 is open, or its user is not told yet"),
         (Needs(None, (Need(ASSIGNMENTS, 99, "an experiment"),)), "an experiment"),
         (Needs(None, (Need(ASSIGNMENTS, 99, "a later training", yields=True),)), "a later training"),
     ],

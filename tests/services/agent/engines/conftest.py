@@ -53,7 +53,7 @@ def tiny_adapters(tiny_model: Path) -> dict[str, Path]:
 
 
 def real_server() -> str:
-    """Of `make vllm-test`."""
+    """Return the URL of the server that `make vllm-test` starts; skip without one."""
     url = os.environ.get("RATCHET_TEST_VLLM_URL")
     return url or pytest.skip("no vLLM server here: `make vllm-test` starts one")
 

@@ -78,14 +78,14 @@ class RecordedVllm:
                 self.loaded.discard(body["lora_name"])
 
     async def forget_adapters(self) -> None:
-        """As after a restart."""
+        """Forget all adapters, as after a restart."""
         for name in sorted(self.loaded):
             if self._real:
                 await self._real.post("/v1/unload_lora_adapter", json={"lora_name": name})
         self.loaded.clear()
 
     async def stop(self) -> None:
-        """What was recorded is written, in a settled order."""
+        """Write the recording, sorted."""
         await self.forget_adapters()
         if self._real:
             await self._real.aclose()
@@ -95,7 +95,7 @@ class RecordedVllm:
 
 
 def _without_clock(body: Any) -> Any:
-    """Ids and times differ from run to run and mean nothing here; nor does the folder the server was started with."""
+    """Return a body without ids, times and the folder of the server, which differ from run to run."""
     if isinstance(body, list):
         return [_without_clock(item) for item in body]
     if isinstance(body, dict):

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from services.cli.fleet.ports import is_taken, require_free
+from services.cli.fleet.options import FleetOptions
+from services.cli.fleet.plan import plan_fleet
+from services.cli.fleet.ports import is_taken
+from services.cli.fleet.start import require_ports
 from services.cli.terminal import CommandError
 
 
@@ -23,12 +27,14 @@ def listener() -> Iterator[socket.socket]:
 def test_a_taken_port_is_reported_with_the_process_that_holds_it(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
 
-    with pytest.raises(CommandError) as refusal:
-        require_free({port: "the scorer"}, lambda: "ratchet demo --port-base 8800")
+    options, url = FleetOptions(port_base=port), "amqp://127.0.0.1:1/"
 
-    assert f"port {port} (for the scorer) by" in str(refusal.value)
+    with pytest.raises(CommandError) as refusal:
+        require_ports(plan_fleet(options, Path(), url, 0.0), options, url)
+
+    assert f"port {port} (for orchestrator) by" in str(refusal.value)
     assert f"(pid {os.getpid()})" in str(refusal.value)
-    assert str(refusal.value).endswith("Free them, or start on others: ratchet demo --port-base 8800")
+    assert "Free them, or start on others: ratchet" in str(refusal.value)
 
 
 def test_a_port_is_free_again_when_its_listener_is_gone(listener: socket.socket) -> None:

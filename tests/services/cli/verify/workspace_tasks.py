@@ -82,7 +82,7 @@ SUITES: dict[str, tuple[str, str, list[str]]] = {
 
 
 def patch(language: str) -> str:
-    """What mends it."""
+    """Return the patch that mends the bug."""
     place = PLACES[language]
     before, after = (files[language][place].splitlines(keepends=True) for files in (WRONG, RIGHT))
     return "".join(difflib.unified_diff(before, after, f"a/{place}", f"b/{place}"))

@@ -24,7 +24,7 @@ async def api_of(fleet: House) -> AsyncIterator[httpx.AsyncClient]:
 
 @asynccontextmanager
 async def answering(fleet: House, *, after_s: float = 0.0) -> AsyncIterator[None]:
-    """Every task of the agent `small` is answered, and scored, a moment after it was admitted."""
+    """Have every task of the agent `small` answered and scored a moment after it was admitted."""
 
     async def answer() -> None:
         done = 0

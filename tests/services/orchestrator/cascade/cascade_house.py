@@ -104,7 +104,7 @@ class CascadeHouse(House):
         return [decision for decision, _ in self.store.ledger.read() if decision.move.kind == kind]
 
     async def ask(self, count: int = 1, **fields: Any) -> list[Result]:
-        """Users' tasks at once, and their Results."""
+        """Send users' tasks at once; return their Results."""
         before = len(self.replies)
         for _ in range(count):
             self.submitted += 1
@@ -112,7 +112,7 @@ class CascadeHouse(House):
         return (await self.results(before + count))[before:]
 
     async def traffic(self, *, most: int, until_step: int) -> int:
-        """Users' tasks in waves, until the share is at this step. Returns how many it took."""
+        """Send users' tasks in waves until the share is at this step. Return their number."""
         began = self.submitted
         while self.step < until_step and self.submitted - began < most:
             await self.ask(40)

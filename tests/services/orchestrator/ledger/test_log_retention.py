@@ -7,10 +7,12 @@ import shutil
 import signal
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
+from ratchet.bus.topology import REWARDS
 from ratchet.logs.names import ASSIGNMENTS, FEEDBACK, INTERACTIONS, TASK_LOGS
 from ratchet.logs.reader import read
 from ratchet.logs.retention.plan import SETTLING_S
@@ -18,15 +20,16 @@ from ratchet.logs.retention.pruner import sizes
 from ratchet.logs.segments import read_start_offsets, sealed_segments
 from ratchet.service.errors import JournalError, LogRemoved
 from ratchet.service.failpoint import RETENTION_STEPS
-from schemas import Task
+from schemas import Result, Task, Work
 from schemas.messages.feedback import LoggedFeedback
 from schemas.records.interaction import Interaction
 from services.orchestrator.feedback.feedback_service import FeedbackLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from services.orchestrator.settings import OrchestratorSettings
-from tests.services.orchestrator.house import house
+from tests.services.orchestrator.house import House, answered, house, scored
 from tests.services.orchestrator.old_logs import NOW, SEGMENT_BYTES, answer, open_ledger, prune, prune_until
+from tests.waiting import until
 
 TASKS = 160
 KEEP = 15_000
@@ -135,7 +138,7 @@ async def test_a_clock_that_jumps_ahead_and_back_has_nothing_removed(
     await ledger.close()
 
 
-def settings(folder: Path, **kept: float) -> OrchestratorSettings:
+def settings(folder: Path, **kept: Any) -> OrchestratorSettings:
     return OrchestratorSettings(logs_dir=folder, adapters_dir=folder / "adapters", **kept)
 
 
@@ -229,7 +232,7 @@ async def test_an_open_task_holds_what_came_after_it(tmp_path: Path) -> None:
     pruned = prune(tmp_path, 1)
 
     assert pruned.held is not None
-    assert pruned.held.why == "task number 40 is open"
+    assert pruned.held.why == "task number 40 is open, or its user is not told yet"
     assert 0 < read_start_offsets(tmp_path).sequence <= 40
     ledger = await open_ledger(tmp_path)
     known = ledger.find("t40")
@@ -275,6 +278,42 @@ async def test_a_removed_task_asked_again_is_refused_with_a_sentence_and_not_run
     assert result.status == "failed"
     assert "another task_id" in str(result.reason)
     assert (work.task_id, work.arm.sequence) == ("new", TASKS)
+
+
+async def test_a_closed_task_whose_user_is_not_told_yet_holds_its_lines(tmp_path: Path, answered_logs: Path) -> None:
+    ledger, pending = await filled(tmp_path, answered_logs), 40
+    of_one_byte = settings(tmp_path, log_keep_gb=1e-9)
+    retention = LogRetention(ledger, (), of_one_byte, clock=lambda: NOW, first_pending=lambda: pending)
+
+    await retention.turn()
+    assert 0 < read_start_offsets(tmp_path).sequence <= pending
+
+    pending = TASKS
+    await retention.turn()
+    assert read_start_offsets(tmp_path).sequence > 40
+    await ledger.close()
+
+
+async def test_who_was_not_told_before_a_kill_is_told_before_the_lines_go(tmp_path: Path, answered_logs: Path) -> None:
+    # given an orchestrator that starts over logs that are beyond their bound, and before it a Reward that it handled
+    # before a kill, of one of the oldest tasks
+    await (await filled(tmp_path, answered_logs)).close()
+    fleet = House(tmp_path, segment_bytes=SEGMENT_BYTES, log_keep_gb=KEEP / 1e9)
+    await fleet.bus.start()
+    answer = answered(Work.decode(next(read(tmp_path, ASSIGNMENTS)).data), "a", "b")
+    await fleet.reward(scored(answer, 0.1, 0.9))
+    await fleet.orchestrator.start()
+    await asyncio.sleep(0.3)  # real time: retention would have begun
+
+    # when it takes Rewards, its user is told, and then the lines go
+    handle = fleet.orchestrator.subscriptions()[0].handler
+    await fleet.bus.consume(REWARDS, lambda delivery: handle(delivery._replace(redelivered=True)), prefetch=1)
+    await until(lambda: fleet.bus.deliveries_published("results"))
+    (result,) = fleet.bus.deliveries_published("results")
+    assert Result.decode(result.body).task_id == "t0"
+    await until(lambda: read_start_offsets(tmp_path).sequence > 0)
+    assert fleet.bus.waiting("dead-letters") == []
+    await fleet.close()
 
 
 async def test_thousands_of_removed_tasks_are_forgotten_in_several_steps(tmp_path: Path) -> None:

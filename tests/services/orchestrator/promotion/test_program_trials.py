@@ -28,7 +28,13 @@ from services.orchestrator.promotion.experiment_transitions import (
     program_canary,
 )
 from services.orchestrator.promotion.gate import Pauses
-from services.orchestrator.promotion.program_trials import PATIENCE_S, Declared, ProgramTrials, difference, find_arms
+from services.orchestrator.promotion.program_trials import (
+    RUNNERS_READY_S,
+    Declared,
+    ProgramTrials,
+    difference,
+    find_arms,
+)
 from services.orchestrator.promotion.shadow_gate import GateVerdict
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import experiment, to_primary
@@ -91,7 +97,7 @@ async def test_it_begins_once_all_runners_have_both_programs_alike() -> None:
     assert await trials.turn(at=5.0) == []
     trials.told = [BOTH, BOTH]
 
-    ((move, reason),) = await trials.turn(at=PATIENCE_S + 10.0)
+    ((move, reason),) = await trials.turn(at=RUNNERS_READY_S + 10.0)
 
     assert isinstance(move, StartExperiment) and move.experiment.programs == of_programs().programs
     assert reason == "an operator asked for it: as good on 5 golden tasks"
@@ -130,7 +136,7 @@ async def test_what_runners_do_not_have_for_long_is_not_tried(told: list[Declare
     trials = Trials(after(*ASKED), *told)
     assert await trials.turn(at=1.0) == []
 
-    assert await trials.turn(at=1.0 + PATIENCE_S) == [(RejectProgram(program="new"), words)]
+    assert await trials.turn(at=1.0 + RUNNERS_READY_S) == [(RejectProgram(program="new"), words)]
 
 
 async def test_it_waits_for_its_turn() -> None:

@@ -23,22 +23,22 @@ ODD = "odd"
 OWN_ERROR = "own error"
 EXIT = "exit"
 SLOWLY, SLOWLY_DONE = "slowly", threading.Event()
-"""Asked for, a batch takes one step after the other until that is set, where the child is a thread of the test."""
+"""A prompt that makes a batch take steps until the event is set, where the child is a thread of the test."""
 BEGUN, GO = "begun", "go"
-"""Files in the folder of an engine that is held: made when a batch begins; what the batch waits for."""
+"""Files of an engine that is held: one is made when a batch begins, the batch waits for the other."""
 DEADLY, SLOW, LOADING = "deadly", "slow", "loading"
-"""Files in an adapter's folder: loading it kills the child, or takes a while; and made when it begins."""
+"""Files in an adapter's folder: loading it kills the child, takes a while, or has begun."""
 
 
 class OwnError(EngineError):
-    """Of an engine from outside, with more to say."""
+    """An error of a foreign engine, with more arguments."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: code {code}")
 
 
 class ScriptedEngine:
-    """A sample's text is the prompts of its batch, and the adapter."""
+    """An engine whose samples are the prompts of their batch, and the adapter."""
 
     identity = "scripted"
     base = None
@@ -95,7 +95,7 @@ class ScriptedEngine:
 
 
 class MeetingEngine(ScriptedEngine):
-    """Takes requests while it generates: answers all it has once there are three, and those given up have left."""
+    """Takes requests while it generates: it answers once it has three, without those that were given up."""
 
     rows = 3
 
@@ -123,7 +123,7 @@ class MeetingEngine(ScriptedEngine):
 
 @dataclass(frozen=True)
 class NoModel:
-    """Makes an engine that can't start."""
+    """A factory whose engine can't start."""
 
     why: str
 
