@@ -81,7 +81,11 @@ class JournalFile:
         except OSError as error:
             self._fall_back()
             raise explain(error, self.path) from error
-        self._fence.check()
+        try:
+            self._fence.check()
+        except StorageUnavailable:
+            self._close_file()  # whoever may still write opens it anew, and cuts off what nobody is told of
+            raise
         position, self.end = self.end, self.end + len(data)
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
         if self._sealer is not None:

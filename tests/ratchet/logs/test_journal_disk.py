@@ -11,6 +11,7 @@ import pytest
 
 from ratchet.files.append_file import AppendFile, check_writable, explain
 from ratchet.logs.journal import Journal
+from ratchet.logs.leadership import Unfenced
 from ratchet.logs.reader import read
 from ratchet.service.errors import DiskFull, JournalError, StorageUnavailable
 from tests.disks import MayNotMount, files_no_larger_than, mounted_disk, remount, run_where_mounting_is_allowed
@@ -45,6 +46,28 @@ async def fill(journal: Journal) -> int:
             await journal.append([LINE] * 3)
             acknowledged += 3
     return acknowledged
+
+
+class ShakyFence(Unfenced):
+    """A fence that can't be asked the second time."""
+
+    asked = 0
+
+    def check(self) -> None:
+        self.asked += 1
+        if self.asked == 2:
+            raise StorageUnavailable("the disk does not say who leads")
+
+
+async def test_a_line_is_cut_off_where_nobody_can_say_after_its_sync_who_leads(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path, "log", fence=ShakyFence())
+    with pytest.raises(StorageUnavailable, match="who leads"):
+        await journal.append([b'{"x":"not acknowledged"}'])
+
+    await journal.append([LINE])
+    await journal.close()
+
+    assert [line.data for line in read(tmp_path, "log")] == [LINE]
 
 
 async def test_a_full_disk_loses_nothing_and_writing_goes_on_when_there_is_space(small_disk: Path) -> None:
