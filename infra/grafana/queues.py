@@ -8,6 +8,13 @@ from infra.grafana.panels import HALF, QUARTER, Query, lines, number, page, row
 from infra.grafana.promql import quantile, rate
 
 
+FULL_BY_BYTES = (
+    'label_replace(max by (namespace, fleet, queue) (rabbitmq_detailed_queue_messages_ready_bytes), "wire", "$1", '
+    '"queue", "(.+)") / on (namespace, fleet, wire) group_right () ratchet_queue_max_bytes{queue!="results"}'
+)
+"""The share of each queue's bound in bytes that is taken; as the alert RatchetQueueNearlyFull has it."""
+
+
 def queues() -> Dashboard:
     dashboard = page("ratchet-queues", "Ratchet: queues", "What waits where, who takes it, and how the broker is.")
     _depths(dashboard)
@@ -52,6 +59,14 @@ def _depths(dashboard: Dashboard) -> None:
             unit="s",
             span=HALF,
             limit=1800,
+        ),
+        lines(
+            "How full, by bytes",
+            "Of its share of the broker's disk; the alert is at the line. A full queue refuses messages.",
+            Query(FULL_BY_BYTES, "{{queue}}"),
+            unit="percentunit",
+            span=HALF,
+            limit=0.8,
         ),
     )
     row(dashboard, "Depth", panels)
