@@ -7,7 +7,6 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 from infra.grafana.panels import HALF, QUARTER, Query, lines, number, page, row
 from infra.grafana.promql import quantile, rate
 
-
 FULL_BY_BYTES = (
     'label_replace(max by (namespace, fleet, queue) (rabbitmq_detailed_queue_messages_ready_bytes), "wire", "$1", '
     '"queue", "(.+)") / on (namespace, fleet, wire) group_right () ratchet_queue_max_bytes{queue!="results"}'
