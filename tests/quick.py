@@ -73,9 +73,9 @@ def rounds(whole: int, *, quick: int = EXAMPLES) -> int:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave a file out (True), or leave the decision to pytest (None)."""
-    if not config.getoption("--quick"):
-        return None
     imported = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    if not config.getoption("--quick") or imported.suffix != ".py":
+        return None
     return True if collection_path == FLEETS or HEAVY_LIBRARIES & libraries(imported) else None
 
 

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.ratchet_command import ForkedRatchet
-from tests.quick import FLEETS, HEAVY_LIBRARIES, ROOT, is_heavy, libraries
+from tests.quick import FLEETS, HEAVY_LIBRARIES, ROOT, is_heavy, libraries, pytest_ignore_collect
 
 
 def test_what_a_file_imports_is_found_at_every_remove(tmp_path: Path) -> None:
@@ -24,6 +26,16 @@ def test_imports_inside_a_function_wait_for_its_call(tmp_path: Path) -> None:
     file.write_text("import json\nfrom collections import (\n    abc,\n)\n\n\ndef work():\n    import torch\n")
 
     assert libraries(file) == {"json", "collections"}
+
+
+def test_a_file_that_is_no_python_is_left_to_pytest(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    packed = tmp_path / "log.jsonl.zst"
+    packed.write_bytes(b"\x28\xb5\x2f\xfd")
+    before, pytestconfig.option.quick = pytestconfig.option.quick, True
+    try:
+        assert pytest_ignore_collect(packed, pytestconfig) is None
+    finally:
+        pytestconfig.option.quick = before
 
 
 def in_another_python() -> None:
