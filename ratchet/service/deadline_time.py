@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from time import monotonic, time
 
+from schemas.messages.work import Work
+
 STEP_S = 5.0
 """A wall clock that is off by more, against steady time, was set."""
 MOST_STEPS = 32
@@ -65,6 +67,10 @@ class DeadlineTime:
             self._newest, self._admitted = sequence, max(self._admitted, steady - age)
             age = steady - self._admitted
         return (deadline - admitted_at).total_seconds() - age
+
+    def left_of(self, work: Work) -> float:
+        """Return `left_s` of an admitted task."""
+        return self.left_s(work.deadline, work.admitted_at, work.arm.sequence)
 
     async def _watch(self) -> None:
         while True:

@@ -130,7 +130,7 @@ class AgentWorker:
         """Publish the Response to one Work. A Work seen before gets the answer it got before."""
         work = self._read(delivery)
         task_in_hand.set(work.task_id)
-        left_s = self._left_s(work)
+        left_s = self._time.left_of(work)
         own = is_own(work.arm.experiment_id) and not is_asked_of_big(work.arm.experiment_id)
         async with self._own_share.turn(work.sampling.n, own=own, within_s=left_s):
             if work.task_id in self._cancellations:
@@ -149,12 +149,9 @@ class AgentWorker:
             raise Reject(f"this Work is for agent {work.agent_id!r} but lay in the queue of {self._agent_id!r}")
         return work
 
-    def _left_s(self, work: Work) -> float:
-        return self._time.left_s(work.deadline, work.admitted_at, work.arm.sequence)
-
     async def _in_time(self, work: Work) -> bool:
         """Wait while the engine is away, so that its absence costs no task its attempts. False: too late."""
-        while self._left_s(work) > 0:
+        while self._time.left_of(work) > 0:
             if self._engine.trouble() is None:
                 return True
             self._waited_at = time.monotonic()

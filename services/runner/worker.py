@@ -91,7 +91,7 @@ class RunnerWorker:
             self._cancellations,
             self._names,
             self._program,
-            self._left_s,
+            self._time.left_of,
         )
         metrics.waiting.set_function(lambda: self._groups.slots.waiting)
         metrics.at_work.set_function(lambda: len(self._groups.advance.until))
@@ -206,7 +206,7 @@ class RunnerWorker:
         task_in_hand.set(work.task_id)
         key = key_of(work)
         own = is_own(work.arm.experiment_id) and not is_asked_of_big(work.arm.experiment_id)
-        turn = self._own_share.turn(work.sampling.n, own=own, within_s=self._left_s(work))
+        turn = self._own_share.turn(work.sampling.n, own=own, within_s=self._time.left_of(work))
         async with turn:
             try:
                 if await self._answers.answer(work, delivery.body, lambda: self._respond(work, key, delivery.attempts)):
@@ -232,7 +232,7 @@ class RunnerWorker:
         if await asyncio.to_thread(self._groups.kept.was_answered, key):
             log.info("answered-before", "a Work came again whose Response is confirmed")
             return None
-        queue_s = max(0.0, (work.deadline - work.admitted_at).total_seconds() - self._left_s(work))
+        queue_s = max(0.0, (work.deadline - work.admitted_at).total_seconds() - self._time.left_of(work))
         began = time.perf_counter()
         if (says := await self._revisions.why_another(work)) is not None:
             metrics.failed.inc()
@@ -286,7 +286,7 @@ class RunnerWorker:
         while self._registered.program(name) is None:
             if (why := self._registered.why_not(name, since)) is not None:
                 raise Unanswerable(f"registered agent {name!r} {why}")
-            if self._left_s(work) <= 0 or work.task_id in self._cancellations:
+            if self._time.left_of(work) <= 0 or work.task_id in self._cancellations:
                 raise Unanswerable(f"registered agent {name!r} was not ready here before the deadline")
             self._groups.advance.note()
             await asyncio.sleep(AGENT_POLL_S)
@@ -333,7 +333,7 @@ class RunnerWorker:
 
     async def _model(self, work: Work) -> Model | None:
         """Waits while the agent is away, so that its absence costs no task its attempts. None: too late."""
-        while self._left_s(work) > 0 and work.task_id not in self._cancellations:
+        while self._time.left_of(work) > 0 and work.task_id not in self._cancellations:
             try:
                 model = await self._agents.model_for(work)
                 self._away.pop(work.agent_id, None)
@@ -343,6 +343,3 @@ class RunnerWorker:
                 self._groups.advance.note()
                 await asyncio.sleep(AGENT_POLL_S)
         return None
-
-    def _left_s(self, work: Work) -> float:
-        return self._time.left_s(work.deadline, work.admitted_at, work.arm.sequence)

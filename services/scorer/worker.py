@@ -168,13 +168,10 @@ class ScorerWorker:
             latencies = ScoringLatencies(queue_s=self._seconds_waited(response))
             await self._publish(delivery.body, self._reward(response, response.work, (), latencies))
             metrics.tasks_of("unanswered").inc()
-        elif self._lateness.too_late(self._left_s(response.work)):
+        elif self._lateness.too_late(self._time.left_of(response.work)):
             await self._pass_over(delivery, response, response.work)
         else:
             await self._score(delivery, response, response.work)
-
-    def _left_s(self, work: Work) -> float:
-        return self._time.left_s(work.deadline, work.admitted_at, work.arm.sequence)
 
     async def _send_on(self, delivery: Delivery, response: Response) -> None:
         """A draft-shaped Response lacks its Work: the orchestrator adds it and sends the whole back here."""
@@ -233,7 +230,7 @@ class ScorerWorker:
         """Score in time for the deadline. Return also, where the judge is to choose, its order."""
 
         def left_s() -> float:
-            return self._left_s(work) - SETTLED_S
+            return self._time.left_of(work) - SETTLED_S
 
         by_the_deadline = scored_by if scores_one_by_one(self._strategy) else scored_whole
         scores = await by_the_deadline(self.score, request, left_s())

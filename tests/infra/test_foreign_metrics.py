@@ -40,7 +40,7 @@ def test_rabbitmq_exports_what_we_ask_it_for(broker: MeasuredBroker) -> None:
 
 @pytest.mark.broker
 def test_the_bound_in_bytes_is_of_what_rabbitmq_counts_as_ready(broker: MeasuredBroker) -> None:
-    """What a consumer has in hand leaves room: the alert must not count it."""
+    """Messages that a consumer has in hand leave room: the alert must not count them."""
     jobs = yaml.safe_load((ROOT / "infra/prometheus/prometheus.yml").read_text())["scrape_configs"]
     (job,) = [one for one in jobs if one["job_name"] == "rabbitmq-queues"]
     page = f"{job['metrics_path']}?family={job['params']['family'][0]}"
