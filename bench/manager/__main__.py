@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100_000, help="of the one large job")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--behind", type=int, default=50_000)
-    parser.add_argument("--paired", type=int, default=3_000)
+    parser.add_argument("--paired", type=int, default=12_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--each", type=int, default=2_000)

@@ -27,7 +27,7 @@ from services.manager import metrics
 from services.manager.database import Database
 from services.manager.job_store import OPEN
 from services.manager.ledger import quotas_of
-from services.manager.order import FairOrder
+from services.manager.order import Lane
 from services.manager.release import expire, release, released_tasks, store
 from services.manager.settings import ManagerSettings
 from services.manager.tables import jobs
@@ -38,7 +38,7 @@ log = Log("manager")
 POLL_S = 0.5
 """Between two searches for tasks to release where nothing happens: another manager may have taken a job."""
 PAUSE_S = 1.0
-GATHER_S = 0.05
+GATHER_S = 0.1
 """Between two transactions that store Results: each has all that came meanwhile, and costs a sync of the disk."""
 EXPIRE_EVERY_S = 1.0
 FOLLOW_EVERY_S = 1.0
@@ -60,7 +60,7 @@ class Dispatcher:
         self._prices = {} if prices is None else prices.agents
         self._database = database
         self._connect = connect
-        self._orders: dict[str, FairOrder] = {}
+        self._lanes: dict[str, Lane] = {}
         self._changed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._trouble: str | None = None
@@ -132,7 +132,7 @@ class Dispatcher:
             show_quotas(connection, now)
             self._expired_at = now
         ageing_s, window = self._settings.manager_ageing_s, self._settings.manager_window
-        return release(connection, self._orders, ageing_s, window, self._prices, now)
+        return release(connection, self._lanes, ageing_s, window, self._prices, now)
 
     async def _wait_for_change(self) -> None:
         with suppress(TimeoutError):

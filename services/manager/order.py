@@ -13,6 +13,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
+SLOW = 256
+"""Tasks that the fleet may have of an agent that ends fewer in a second: what comes later waits for no more of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -106,3 +109,29 @@ class FairOrder:
     def _leave(self) -> None:
         del self._deficit[self._ring.popleft()]
         self._has_its_share = False
+
+
+class Lane:
+    """The tasks of one agent, or its training runs: their order, and how many of them the fleet may have."""
+
+    def __init__(self, ageing_s: float, most: int) -> None:
+        self.order = FairOrder(ageing_s)
+        self._most = most
+        self._in_fleet = 0
+        self._ended: deque[tuple[float, int]] = deque()
+
+    def room(self, in_fleet: int, now: float) -> int:
+        """Return how many tasks to release, where the fleet has `in_fleet` of them.
+
+        It may have as many as ended within a second, for a fast agent works in larger batches then; at least SLOW,
+        and at most the bound.
+        """
+        self._ended.append((now, max(0, self._in_fleet - in_fleet)))
+        while self._ended[0][0] < now - 1.0:
+            self._ended.popleft()
+        self._in_fleet = in_fleet
+        window = min(self._most, max(SLOW, sum(count for _, count in self._ended)))
+        return max(0, window - in_fleet)
+
+    def count_released(self, count: int) -> None:
+        self._in_fleet += count

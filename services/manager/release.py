@@ -17,7 +17,7 @@ from schemas.messages.training import TrainRequest
 from services.manager.agent_store import forget_old, registrations
 from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
 from services.manager.ledger import Charge, charge_of, limits_of, no_bytes, no_tokens, reserve, settle
-from services.manager.order import FairOrder, Waiting
+from services.manager.order import SLOW, Lane, Waiting
 from services.manager.submission import Route, parse_task_id, task_id_of, task_to_release
 from services.manager.tables import jobs, tasks
 
@@ -57,6 +57,11 @@ _MARK_RELEASED = (
     update(tasks)
     .where(_OF_TASK)
     .values(state=TaskState.RELEASED, reserved=bindparam("most"), prices=bindparam("at_prices"))
+)
+_MARK_FREE_RELEASED = (
+    update(tasks)
+    .where(_OF_JOB, tasks.c.n.in_(bindparam("numbers", expanding=True)))
+    .values(state=TaskState.RELEASED, reserved=None, prices=None)
 )
 _COUNT_RELEASED = (
     update(jobs)
@@ -131,7 +136,7 @@ class Purse:
 
 def release(
     connection: Connection,
-    orders: dict[str, FairOrder],
+    lanes: dict[str, Lane],
     ageing_s: float,
     window: int,
     prices: Mapping[str, AgentPrices],
@@ -140,13 +145,17 @@ def release(
     """Release as many tasks as each agent's window has room for, and budgets and quotas allow. Its training runs have
     a window of their own.
 
-    `orders`: by agent, the turns so far. `prices`: of the agents that have some.
+    `lanes`: what was released so far. `window`: the most tasks of an agent that the fleet may have. `prices`: of the
+    agents that have some.
     """
     in_fleet = Counter[str]()
-    for lane, count in connection.execute(_RELEASED):
-        in_fleet[lane] += count
-    full = [lane for lane, count in in_fleet.items() if count >= window]
-    there = connection.execute(_NEXT_JOBS, {"full": full, "now": now, "ageing_s": ageing_s, "most": window}).all()
+    for name, count in connection.execute(_RELEASED):
+        in_fleet[name] += count
+        lanes.setdefault(name, Lane(ageing_s, window))
+    rooms = {name: lane.room(in_fleet[name], now) for name, lane in lanes.items()}
+    full = [name for name, room in rooms.items() if not room]
+    most = max([min(SLOW, window), *rooms.values()])
+    there = connection.execute(_NEXT_JOBS, {"full": full, "now": now, "ageing_s": ageing_s, "most": most}).all()
     if not there:
         return []
     quotas, registered = limits_of(connection, now, {job.tenant for job in there}), registrations(connection, now)
@@ -170,9 +179,10 @@ def release(
     weights = {tenant: float(quota.weight) for tenant, quota in quotas.items()}
     found: list[Task | TrainRequest] = []
     rows = Rows()
-    for lane, its_jobs in by_lane.items():
+    for name, its_jobs in by_lane.items():
         agent_id = its_jobs[0].agent_id
-        order = orders.setdefault(lane, FairOrder(ageing_s))
+        lane = lanes.setdefault(name, Lane(ageing_s, window))
+        in_lane = rooms[name] if name in rooms else lane.room(0, now)
         waiting = [
             Waiting(job.job_id, job.tenant, job.priority, job.served_at, job.waiting, job.samples or 1)
             for job in its_jobs
@@ -180,7 +190,7 @@ def release(
         by_id = {job.job_id: job for job in its_jobs}
         agent = registered.get(agent_id)
         its_prices = prices.get(agent_id) or (prices.get(agent.model) if agent else None)
-        for job_id, count in order.choose(waiting, window - in_fleet[lane], weights, now):
+        for job_id, count in lane.order.choose(waiting, in_lane, weights, now):
             tenant = by_id[job_id].tenant
             its_purses = [purses[tenant], *([of_agents[agent_id]] if agent else [])]
             route = agent.route if agent else None
@@ -188,6 +198,7 @@ def release(
             most = count if left is None else min(count, left)
             new = _release(connection, by_id[job_id], most, its_prices, its_purses, route, now, rows)
             room[tenant] = None if left is None else left - len(new)
+            lane.count_released(len(new))
             found += new
     rows.execute(connection)
     return found
@@ -211,11 +222,13 @@ def _release(
         new = new[: _affordable(connection, job, new, prices, purses, now)]
     if not new:
         return []
-    charges = [Charge(row.n, row.attempt, _most(task, prices)) for row, task in new if prices is not None]
-    reserve(connection, job, charges, now)
-    reserved = {charge.n: charge.reserved for charge in charges}
-    same = {"job": job.job_id, "at_prices": None if prices is None else prices.model_dump_json()}
-    rows.add(_MARK_RELEASED, *(same | {"number": row.n, "most": reserved.get(row.n)} for row, _ in new))
+    if prices is None:
+        connection.execute(_MARK_FREE_RELEASED, {"job": job.job_id, "numbers": [row.n for row, _ in new]})
+    else:
+        charges = [Charge(row.n, row.attempt, most_cost(task, prices)) for row, task in new]
+        reserve(connection, job, charges, now)
+        same = {"job": job.job_id, "at_prices": prices.model_dump_json()}
+        rows.add(_MARK_RELEASED, *(same | {"number": one.n, "most": one.reserved} for one in charges))
     since = now if job.state == JobState.QUEUED else job.changed_at
     rows.add(_COUNT_RELEASED, {"job": job.job_id, "count": len(new), "now": now, "since": since})
     return [task for _, task in new]
@@ -236,7 +249,7 @@ def _affordable(
     own = Purse("", None if job.budget is None else job.budget - job.reserved - job.spent, job.released)
     count = needed = most = 0
     for _, task in new:
-        most = _most(task, prices)
+        most = most_cost(task, prices)
         if any(not one.has(needed + most) for one in (own, *purses)):
             break
         count, needed = count + 1, needed + most
@@ -248,10 +261,6 @@ def _affordable(
         values = {"state": JobState.PAUSED, "reason": reason, "changed_at": now}
         connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(values))
     return count
-
-
-def _most(task: Task | TrainRequest, prices: AgentPrices | None) -> int:
-    return 0 if prices is None else most_cost(task, prices)
 
 
 def _no_money(job: Row[Any], most: int, short: Purse) -> str:

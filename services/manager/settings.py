@@ -18,7 +18,11 @@ class ManagerSettings(FleetSettings):
         "postgresql://user:password@host/name, for several.",
     )
     manager_window: int = Field(
-        256, ge=1, le=10_000, description="Tasks of one agent that the manager has in the broker at a time."
+        1024,
+        ge=1,
+        le=10_000,
+        description="The most tasks of one agent that the manager has in the broker: as many as ended within a second, "
+        "and at least 256.",
     )
     manager_ageing_s: float = Field(
         30.0, gt=0, description="Seconds of waiting that are worth as much as one step of a job's priority."

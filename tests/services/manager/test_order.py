@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.manager.order import FairOrder, Waiting
+from services.manager.order import SLOW, FairOrder, Lane, Waiting
 
 AGEING_S = 30.0
 
@@ -90,3 +90,16 @@ def test_it_fills_the_room_and_never_more(rows: list[tuple[str, int, int, int]],
     chosen = dict(FairOrder(AGEING_S).choose(jobs, room, {}, 0.0))
     assert sum(chosen.values()) == min(room, sum(one.tasks for one in jobs))
     assert all(count <= one.tasks for one in jobs if (count := chosen.get(one.job_id, 0)))
+
+
+@pytest.mark.parametrize(("tasks_per_s", "window"), [(20, SLOW), (800, 800), (5_000, 1_024)])
+def test_the_fleet_may_have_what_an_agent_ends_in_a_second_within_bounds(tasks_per_s: int, window: int) -> None:
+    lane, in_fleet = Lane(AGEING_S, most=1_024), 0
+    for turn in range(50):
+        room = lane.room(in_fleet, now=turn / 10)
+        lane.count_released(room)
+        in_fleet = max(0, in_fleet + room - tasks_per_s // 10)
+    assert in_fleet + tasks_per_s // 10 == pytest.approx(window, rel=0.15)
+
+    # when the agent ends nothing any more, then no more than those of a slow one go out
+    assert lane.room(in_fleet, now=10.0) == max(0, SLOW - in_fleet)

@@ -12,7 +12,7 @@ from ratchet.http.access.roles import LOCAL
 from schemas.api.jobs import JobSubmission
 from schemas.messages.result import Result
 from services.manager import job_store
-from services.manager.order import FairOrder
+from services.manager.order import Lane
 from services.manager.release import release, store
 from services.manager.tables import METADATA
 
@@ -34,8 +34,8 @@ def submit(connection: Connection, job_id: str, *, agent: str = "small", tenant:
     job_store.submit(connection, asked, agent, tenant, LOCAL, None, at, at + 86_400)
 
 
-def released(connection: Connection, orders: dict[str, FairOrder], now: float = NOW) -> list[str]:
-    found = release(connection, orders, AGEING_S, WINDOW, {}, now)
+def released(connection: Connection, lanes: dict[str, Lane], now: float = NOW) -> list[str]:
+    found = release(connection, lanes, AGEING_S, WINDOW, {}, now)
     return [one.task_id for one in found]  # type: ignore[union-attr]
 
 
@@ -52,16 +52,16 @@ def test_of_many_jobs_the_highest_priorities_and_the_longest_waits_go_first(conn
 
 def test_a_window_that_is_full_holds_up_no_other_and_each_tenant_has_its_share(connection: Connection) -> None:
     # given two tenants with more jobs than a window takes, and a job of another agent
-    orders: dict[str, FairOrder] = {}
+    lanes: dict[str, Lane] = {}
     for number in range(20):
         submit(connection, f"a-{number}")
     submit(connection, "b", tenant="b")
-    first = released(connection, orders)
+    first = released(connection, lanes)
     assert len(first) == WINDOW
     assert "b/0" in first
 
     # then while it is full only the other agent's job goes out, and what ends makes room
     submit(connection, "other", agent="coder")
-    assert released(connection, orders) == ["other/0"]
+    assert released(connection, lanes) == ["other/0"]
     store(connection, [Result(task_id=first[0], response="a")], NOW)
-    assert len(released(connection, orders)) == 1
+    assert len(released(connection, lanes)) == 1
