@@ -119,7 +119,9 @@ class Settler:
                 response = self._response(reward, work, delivery.attempt)
                 lines = settle(reward, response, work, self.clock(), self.ledger.epoch)
                 lines = called_off(lines) if known.ended == ENDINGS["cancelled"] else lines
-                await self._route(reward.model_copy(update={"scored": response}), work, lines, known)
+                if reward.scored is not response:
+                    reward = reward.model_copy(update={"scored": response})
+                await self._route(reward, work, lines, known)
             elif known.task_id in self._pending:
                 await self._send_pending(known.task_id)
             elif delivery.redelivered:

@@ -120,9 +120,8 @@ class TrainingScheduler:
             return
         if any(line.score is not None for line in lines):
             self._state.scored_by(scorer_of(lines[0]))
-        if is_kept(words_key(lines[0].input), self.policy.replay_share):
-            return
-        if teaches(lines, self.policy.baseline) or (self.policy.references_teach and shows(lines)):
+        may_teach = teaches(lines, self.policy.baseline) or (self.policy.references_teach and shows(lines))
+        if may_teach and not is_kept(words_key(lines[0].input), self.policy.replay_share):
             self._state.groups += 1
             self._places.append((self.ledger.positions()[INTERACTIONS], self._state.scorer))
 
