@@ -45,8 +45,8 @@ lint: setup  ## Format, lint, imports, types. Not a part of pytest: mypy takes a
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
 	$(BIN)/mypy
 
-check: lint  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --quick -p no:schemathesis -o tmp_path_retention_policy=failed $(SIDE_BY_SIDE) tests
+check: lint  ## The inner loop, about two minutes: format, lint, types, imports, and every quick test that needs no broker, model, browser or second Python.
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --quick -p no:schemathesis -o tmp_path_retention_policy=failed $(SIDE_BY_SIDE) --numprocesses 4 tests
 
 docs: setup  ## The documents as a site with search, in site/: every page reachable, no dead link.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

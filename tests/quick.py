@@ -2,7 +2,8 @@
 
 What a test needs is read from its source, not marked. A file that imports a model or a browser, also through others, is
 not even imported. A test is left out by what its body, its fixtures, and functions of the tests that they call, import
-or start: another Python costs a second of imports. `tests/acceptance` runs whole fleets, so it is left out.
+or start: another Python costs a second of imports. `tests/acceptance` runs whole fleets, so it is left out, and so are
+the files of LONG.
 Properties are tried on fewer examples, and repetitions are fewer (`rounds`). Temporary files lie in memory.
 """
 
@@ -24,6 +25,29 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
 FLEETS = ROOT / "tests" / "acceptance"
+LONG = {
+    ROOT / "tests" / file
+    for file in (
+        "bench/test_decision.py",
+        "infra/test_program_mistakes.py",
+        "infra/test_seeded_mistakes.py",
+        "infra/test_stacks.py",
+        "services/agent/engines/own_process/test_engine_process.py",
+        "services/cli/eval/test_suites.py",
+        "services/cli/harbor/test_harbor.py",
+        "services/cli/verify/test_verify_workspaces.py",
+        "services/manager/test_ledger_machine.py",
+        "services/manager/test_postgres.py",
+        "services/orchestrator/cascade/test_cascades.py",
+        "services/orchestrator/ledger/test_broken_index.py",
+        "services/orchestrator/promotion/test_evidence_pool.py",
+        "services/orchestrator/test_learning.py",
+        "services/orchestrator/test_team.py",
+        "services/scorer/strategies/test_workspace_scores.py",
+    )
+}
+"""Files that try hundreds of mistakes, tasks or programs: together as long as all others. Run them when you change what
+they test."""
 HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers", "trl"}
 """Libraries that leave a test out; schemathesis asks running services, and takes seconds to collect."""
 BROKER_FIXTURE = "amqp_url"
@@ -76,7 +100,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     imported = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
     if not config.getoption("--quick") or imported.suffix != ".py":
         return None
-    return True if collection_path == FLEETS or HEAVY_LIBRARIES & libraries(imported) else None
+    left_out = collection_path == FLEETS or collection_path in LONG or HEAVY_LIBRARIES & libraries(imported)
+    return True if left_out else None
 
 
 def leave_out_what_needs_much(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.ratchet_command import ForkedRatchet
-from tests.quick import FLEETS, HEAVY_LIBRARIES, ROOT, is_heavy, libraries, pytest_ignore_collect
+from tests.quick import FLEETS, HEAVY_LIBRARIES, LONG, ROOT, is_heavy, libraries, pytest_ignore_collect
 
 
 def test_what_a_file_imports_is_found_at_every_remove(tmp_path: Path) -> None:
@@ -56,6 +56,10 @@ def test_what_starts_python_is_found_in_the_functions_and_classes_a_test_names()
     assert is_heavy(uses_a_command)
     assert is_heavy(ForkedRatchet.__call__)
     assert not is_heavy(test_no_conftest_keeps_a_whole_folder_out)
+
+
+def test_files_that_are_left_out_by_name_are_there() -> None:
+    assert [file for file in LONG if not file.is_file()] == []
 
 
 def test_no_conftest_keeps_a_whole_folder_out() -> None:
