@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
 
@@ -11,6 +12,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    gc.set_threshold(50_000)  # what is imported stays; looking for garbage in it took a twentieth of `ratchet --help`
     from services.cli.app import app
 
     app(prog_name="ratchet")

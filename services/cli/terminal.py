@@ -12,18 +12,20 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
 from ratchet.service.errors import FAULTS, Ambiguous, BusError, NotFound, RatchetError, SettingsError, TimedOut
 from workbench.errors import PolicyError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class ExitCode(IntEnum):
@@ -136,6 +138,8 @@ def number(value: float | None, form: str) -> str:
 
 def answered_bar() -> Progress:
     """Return the bar of tasks that are answered, which nobody sees but at a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("answered"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=err, disable=not err.is_terminal)
 
