@@ -15,7 +15,7 @@ from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.training import TrainRequest
 from services.manager.agent_store import forget_old, registrations
-from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, find_job
+from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting
 from services.manager.ledger import Charge, charge_of, limits_of, no_bytes, no_tokens, reserve, settle
 from services.manager.order import SLOW, Lane, Waiting
 from services.manager.submission import Route, parse_task_id, task_id_of, task_to_release
@@ -23,6 +23,8 @@ from services.manager.tables import jobs, tasks
 
 GRACE_S = 300.0
 """Seconds after its deadline for which the answer to a released task is waited for: the fleet says that it expired."""
+STORED_AT_ONCE = 1_000
+"""Results that are looked up together: a statement may have some ten thousand parameters."""
 
 
 _LANE = case((jobs.c.kind == JobKind.TRAINING, jobs.c.agent_id + f"/{JobKind.TRAINING}"), else_=jobs.c.agent_id)
@@ -75,8 +77,13 @@ _COUNT_RELEASED = (
         reason=JobState.RUNNING.sentence,
     )
 )
-_OPEN_TASKS = select(tasks.c.n, tasks.c.attempt, tasks.c.reserved, tasks.c.prices).where(
-    _OF_JOB, tasks.c.n.in_(bindparam("numbers", expanding=True)), tasks.c.state == TaskState.RELEASED
+_JOBS = (
+    select(jobs).where(jobs.c.job_id.in_(bindparam("jobs", expanding=True))).order_by(jobs.c.job_id).with_for_update()
+)
+_OPEN_TASKS = select(tasks.c.job_id, tasks.c.n, tasks.c.attempt, tasks.c.reserved, tasks.c.prices).where(
+    tasks.c.job_id.in_(bindparam("jobs", expanding=True)),
+    tasks.c.n.in_(bindparam("numbers", expanding=True)),
+    tasks.c.state == TaskState.RELEASED,
 )
 _END_TASK = (
     update(tasks)
@@ -309,28 +316,40 @@ def released_tasks(connection: Connection, now: float) -> list[Task | TrainReque
 
 def store(connection: Connection, results: Sequence[Result], now: float) -> Counter[str]:
     """End the tasks that these are the Results of, each once. Returns how many ended in which state."""
-    by_job: dict[str, list[tuple[int, int, Result]]] = defaultdict(list)
+    ended: Counter[str] = Counter()
+    for first in range(0, len(results), STORED_AT_ONCE):
+        ended += _store_some(connection, results[first : first + STORED_AT_ONCE], now)
+    return ended
+
+
+def _store_some(connection: Connection, results: Sequence[Result], now: float) -> Counter[str]:
+    by_job: dict[str, dict[tuple[int, int], Result]] = defaultdict(dict)
     for result in results:
         job_id, n, attempt = parse_task_id(result.task_id)
-        by_job[job_id].append((n, attempt, result))
+        by_job[job_id][n, attempt] = result
+    found = connection.execute(_JOBS, {"jobs": list(by_job)}).all()
+    numbers = {n for of_job in by_job.values() for n, _ in of_job}
+    open_ones: dict[str, dict[tuple[int, int], Any]] = defaultdict(dict)
+    for task in connection.execute(_OPEN_TASKS, {"jobs": list(by_job), "numbers": list(numbers)}):
+        open_ones[task.job_id][(task.n, task.attempt)] = task
     ended: Counter[str] = Counter()
     rows = Rows()
-    for job_id, of_job in by_job.items():
-        job = find_job(connection, job_id)
-        if job is not None:
-            ended += _store(connection, job, of_job, now, rows)
+    for job in found:
+        ended += _store(connection, job, by_job[job.job_id], open_ones[job.job_id], now, rows)
     rows.execute(connection)
     return ended
 
 
 def _store(
-    connection: Connection, job: Row[Any], results: Sequence[tuple[int, int, Result]], now: float, rows: Rows
+    connection: Connection,
+    job: Row[Any],
+    results: Mapping[tuple[int, int], Result],
+    open_ones: Mapping[tuple[int, int], Row[Any]],
+    now: float,
+    rows: Rows,
 ) -> Counter[str]:
-    numbers = [n for n, _, _ in results]
-    open_ones = {
-        (row.n, row.attempt): row for row in connection.execute(_OPEN_TASKS, {"job": job.job_id, "numbers": numbers})
-    }
-    new = {(n, attempt): result for n, attempt, result in results if (n, attempt) in open_ones}
+    """`results` and `open_ones`: by number and attempt."""
+    new = {key: result for key, result in results.items() if key in open_ones}
     if not new:
         return Counter()
     bodies = [result.encode() for result in new.values()]
@@ -394,15 +413,14 @@ def expire(connection: Connection, now: float, keep_s: float) -> int:
 
 
 def _give_up(connection: Connection, job: Row[Any], now: float) -> int:
-    rows = connection.execute(
-        select(tasks.c.n, tasks.c.attempt).where(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.RELEASED)
-    ).all()
+    released = select(tasks).where(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.RELEASED)
+    open_ones = {(row.n, row.attempt): row for row in connection.execute(released)}
     reason = f"the fleet gave no answer within {GRACE_S:g} s of its deadline: see `ratchet status`"
-    results = [
-        (n, attempt, Result(task_id=task_id_of(job.job_id, n, attempt), status="expired", reason=reason))
-        for n, attempt in rows
-    ]
+    results = {
+        (n, attempt): Result(task_id=task_id_of(job.job_id, n, attempt), status="expired", reason=reason)
+        for n, attempt in open_ones
+    }
     ends = Rows()
-    _store(connection, job, results, now, ends)
+    _store(connection, job, results, open_ones, now, ends)
     ends.execute(connection)
-    return len(rows)
+    return len(open_ones)
