@@ -74,7 +74,7 @@ def read_set(file: Path) -> TaskSet:
 
     Raises UsageError, naming the line.
     """
-    return _parse_set(file.name, read_text(file).splitlines())
+    return _parse_set(file.name, read_text(file).split("\n"))
 
 
 def _parse_set(name: str, text: Sequence[str]) -> TaskSet:

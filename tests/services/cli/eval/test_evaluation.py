@@ -70,6 +70,13 @@ def test_a_set_has_each_input_once_with_its_family(tmp_path: Path) -> None:
         read_set(tmp_path / "empty.jsonl")
 
 
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "separators.jsonl"
+    path.write_text('{"input": "one\u2028task\u0085"}\n', encoding="utf-8")
+
+    assert [one.task.input for one in read_set(path).tasks] == ["one\u2028task\u0085"]
+
+
 def test_a_registered_set_keeps_its_first_date_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     read = read_set(asked_set(tmp_path))
 
