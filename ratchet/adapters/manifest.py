@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from ratchet.adapters.folder import CONFIG_NAME, VERSION, WEIGHTS_NAME, file_names, open_file, read_file
@@ -104,6 +105,7 @@ def published_versions(adapters_dir: Path, agent_id: str) -> list[str]:
     return sorted((path.name for path in found if _looks_whole(path)), key=version_key)
 
 
+@lru_cache
 def version_key(version: str) -> tuple[int, ...]:
     """v1.0.10 comes after v1.0.9."""
     return tuple(int(part) for part in version[1:].split("."))
