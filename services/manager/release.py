@@ -80,10 +80,11 @@ _COUNT_RELEASED = (
 _JOBS = (
     select(jobs).where(jobs.c.job_id.in_(bindparam("jobs", expanding=True))).order_by(jobs.c.job_id).with_for_update()
 )
-_OPEN_TASKS = select(tasks.c.job_id, tasks.c.n, tasks.c.attempt, tasks.c.reserved, tasks.c.prices).where(
-    tasks.c.job_id.in_(bindparam("jobs", expanding=True)),
-    tasks.c.n.in_(bindparam("numbers", expanding=True)),
-    tasks.c.state == TaskState.RELEASED,
+_OPEN = select(tasks.c.job_id, tasks.c.n, tasks.c.attempt, tasks.c.reserved, tasks.c.prices).where(
+    tasks.c.state == TaskState.RELEASED
+)
+_OPEN_TASKS = _OPEN.where(
+    tasks.c.job_id.in_(bindparam("jobs", expanding=True)), tasks.c.n.in_(bindparam("numbers", expanding=True))
 )
 _END_TASK = (
     update(tasks)
@@ -413,8 +414,8 @@ def expire(connection: Connection, now: float, keep_s: float) -> int:
 
 
 def _give_up(connection: Connection, job: Row[Any], now: float) -> int:
-    released = select(tasks).where(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.RELEASED)
-    open_ones = {(row.n, row.attempt): row for row in connection.execute(released)}
+    rows = connection.execute(_OPEN.where(tasks.c.job_id == job.job_id))
+    open_ones = {(row.n, row.attempt): row for row in rows}
     reason = f"the fleet gave no answer within {GRACE_S:g} s of its deadline: see `ratchet status`"
     results = {
         (n, attempt): Result(task_id=task_id_of(job.job_id, n, attempt), status="expired", reason=reason)
