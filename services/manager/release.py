@@ -415,7 +415,7 @@ def expire(connection: Connection, now: float, keep_s: float) -> int:
 
 def _give_up(connection: Connection, job: Row[Any], now: float) -> int:
     rows = connection.execute(_OPEN.where(tasks.c.job_id == job.job_id))
-    open_ones = {(row.n, row.attempt): row for row in rows}
+    open_ones: dict[tuple[int, int], Any] = {(row.n, row.attempt): row for row in rows}
     reason = f"the fleet gave no answer within {GRACE_S:g} s of its deadline: see `ratchet status`"
     results = {
         (n, attempt): Result(task_id=task_id_of(job.job_id, n, attempt), status="expired", reason=reason)
