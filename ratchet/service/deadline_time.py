@@ -60,8 +60,9 @@ class DeadlineTime:
         `sequence`: the task's number in the order of admission.
         """
         steady = self._observe()
-        read = steady - admitted_at.timestamp()
-        age = min((age for ahead in self._ahead if (age := read + ahead) > -STEP_S), default=0.0)
+        admitted = admitted_at.timestamp()
+        ages = [age for ahead in self._ahead if (age := steady + ahead - admitted) > -STEP_S]
+        age = min(ages, default=0.0)
         if sequence is not None and sequence >= self._newest:
             self._newest, self._admitted = sequence, max(self._admitted, steady - age)
             age = steady - self._admitted

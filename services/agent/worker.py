@@ -201,14 +201,14 @@ class AgentWorker:
 
         `tokens` is in the sampling since the task was admitted. Raises PromptRefused where the time is over.
         """
-        if (seconds := constraints.seconds if constraints else None) is None:
-            (answer,) = await self._engine.generate([request])
-        else:
-            try:
-                async with asyncio.timeout(seconds):
-                    (answer,) = await self._engine.generate([request])
-            except TimeoutError:
-                raise PromptRefused(f"constraints.seconds: it was not generated within {seconds:g} s") from None
+        seconds = constraints.seconds if constraints else None
+        try:
+            async with asyncio.timeout(seconds):
+                (answer,) = await self._engine.generate([request])
+        except TimeoutError:
+            if seconds is None:
+                raise
+            raise PromptRefused(f"constraints.seconds: it was not generated within {seconds:g} s") from None
         if isinstance(answer, Exception):
             raise answer
         return answer
