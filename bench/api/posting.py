@@ -65,10 +65,12 @@ class Poster:
 
 def request(task_id: str) -> bytes:
     body = json.dumps({"task_id": task_id, "input": "x" * (SIZE - 45 - len(task_id)), "metadata": {}}).encode()
-    head = (
-        f"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
-    return head.encode() + b"\r\n\r\n" + body
+    return http_request("POST", "/v1/tasks", body)
+
+
+def http_request(method: str, path: str, body: bytes = b"") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def read_status(reader: asyncio.StreamReader) -> int:

@@ -20,7 +20,7 @@ import httpx
 import psutil
 from sqlalchemy import create_engine, func, select
 
-from bench.api.posting import read_status
+from bench.api.posting import http_request, read_status
 from bench.manager.simulated import WEIGHTS
 from ratchet.client import AsyncFleet
 from ratchet.http.access.roles import Role
@@ -415,19 +415,14 @@ def measure_mix(house: House, clients: int, seconds: float) -> dict[str, Any]:
     return found
 
 
-def _request(method: str, path: str, body: bytes = b"") -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-
 def _submission(count: int) -> bytes:
     body = {"tasks": [{"input": f"sort: {n}"} for n in range(count)], "samples": 1}
-    return _request("POST", "/v1/jobs", json.dumps(body).encode())
+    return http_request("POST", "/v1/jobs", json.dumps(body).encode())
 
 
 REQUESTS = {
-    "b": _request("GET", "/healthz"),
-    "g": _request("GET", "/v1/jobs/there"),
+    "b": http_request("GET", "/healthz"),
+    "g": http_request("GET", "/v1/jobs/there"),
     **{kind: _submission(count) for kind, count in (("t", 1), ("j", 5), ("l", 100))},
 }
 

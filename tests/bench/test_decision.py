@@ -13,11 +13,10 @@ from bench.decision.shadow import assert_twin_equals_product as assert_replay_tw
 from bench.decision.shadow import replays
 from bench.decision.simulate import simulate
 from bench.decision.streams import Scenario
-from tests.quick import rounds
 
 
 def test_the_vectorised_twin_decides_as_the_product_does() -> None:
-    assert assert_twin_equals_product(runs=rounds(2, quick=1)) > 500
+    assert assert_twin_equals_product(runs=2) > 500
 
 
 def test_a_drifting_ramp_fools_pooled_means_and_not_the_product() -> None:
@@ -41,13 +40,13 @@ def test_candidates_that_are_as_long_go_on_being_promoted() -> None:
 
 
 def test_many_candidates_that_are_no_better_share_one_budget_of_errors() -> None:
-    life = lifetimes(Scenario("A/A", units=200, ramp=(0.5,)), candidates=20, fleets=rounds(60, quick=20), seed=1)
+    life = lifetimes(Scenario("A/A", units=200, ramp=(0.5,)), candidates=20, fleets=60, seed=1)
 
     assert life.any <= 0.2
 
 
 def test_what_slipped_through_is_demoted_by_the_watch_over_it() -> None:
-    fleets = rounds(30)
+    fleets = 30
     assert simulate_watch(Scenario("worse", effect=-0.1, units=2000), fleets=fleets, seed=1).demoted >= 0.9
     assert simulate_watch(Scenario("equal", units=1000), fleets=fleets, seed=1).demoted <= 0.1
 
@@ -74,9 +73,7 @@ def test_the_twin_of_second_verdicts_decides_as_the_product_does() -> None:
 
 def test_what_serves_users_worse_is_promoted_for_its_single_answers_without_second_verdicts_only() -> None:
     world = replace(NULLS[0], units=1000)
-    without, one = (
-        found_in(world, runs=rounds(40, quick=10), seed=2, is_judged_again=again) for again in (False, True)
-    )
+    without, one = (found_in(world, runs=40, seed=2, is_judged_again=again) for again in (False, True))
 
     assert without.promoted[0] > 0.9
     assert one.promoted[0] <= 0.1
