@@ -27,7 +27,7 @@ from services.manager import metrics
 from services.manager.database import Database
 from services.manager.job_store import OPEN
 from services.manager.ledger import quotas_of
-from services.manager.order import Lane
+from services.manager.order import Lanes
 from services.manager.release import expire, release, released_tasks, store
 from services.manager.settings import ManagerSettings
 from services.manager.tables import jobs
@@ -60,7 +60,7 @@ class Dispatcher:
         self._prices = {} if prices is None else prices.agents
         self._database = database
         self._connect = connect
-        self._lanes: dict[str, Lane] = {}
+        self._lanes = Lanes(settings.manager_ageing_s, settings.manager_window)
         self._changed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._trouble: str | None = None
@@ -131,8 +131,7 @@ class Dispatcher:
             show_open_jobs(connection)
             show_quotas(connection, now)
             self._expired_at = now
-        ageing_s, window = self._settings.manager_ageing_s, self._settings.manager_window
-        return release(connection, self._lanes, ageing_s, window, self._prices, now)
+        return release(connection, self._lanes, self._prices, now)
 
     async def _wait_for_change(self) -> None:
         with suppress(TimeoutError):

@@ -135,3 +135,17 @@ class Lane:
 
     def count_released(self, count: int) -> None:
         self._in_fleet += count
+
+
+class Lanes(dict[str, Lane]):
+    """The lanes by name; each is made when it is first asked for. `most`: tasks that the fleet may have of a lane."""
+
+    def __init__(self, ageing_s: float, most: int) -> None:
+        super().__init__()
+        self.ageing_s = ageing_s
+        self.least = min(SLOW, most)
+        self._most = most
+
+    def __missing__(self, name: str) -> Lane:
+        self[name] = lane = Lane(self.ageing_s, self._most)
+        return lane

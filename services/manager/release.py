@@ -17,7 +17,7 @@ from schemas.messages.training import TrainRequest
 from services.manager.agent_store import forget_old, registrations
 from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting
 from services.manager.ledger import Charge, charge_of, limits_of, no_bytes, no_tokens, reserve, settle
-from services.manager.order import SLOW, Lane, Waiting
+from services.manager.order import Lanes, Waiting
 from services.manager.submission import Route, parse_task_id, task_id_of, task_to_release
 from services.manager.tables import jobs, tasks
 
@@ -59,11 +59,6 @@ _MARK_RELEASED = (
     update(tasks)
     .where(_OF_TASK)
     .values(state=TaskState.RELEASED, reserved=bindparam("most"), prices=bindparam("at_prices"))
-)
-_MARK_FREE_RELEASED = (
-    update(tasks)
-    .where(_OF_JOB, tasks.c.n.in_(bindparam("numbers", expanding=True)))
-    .values(state=TaskState.RELEASED, reserved=None, prices=None)
 )
 _COUNT_RELEASED = (
     update(jobs)
@@ -144,26 +139,21 @@ class Purse:
 
 def release(
     connection: Connection,
-    lanes: dict[str, Lane],
-    ageing_s: float,
-    window: int,
+    lanes: Lanes,
     prices: Mapping[str, AgentPrices],
     now: float,
 ) -> list[Task | TrainRequest]:
     """Release as many tasks as each agent's window has room for, and budgets and quotas allow. Its training runs have
     a window of their own.
 
-    `lanes`: what was released so far. `window`: the most tasks of an agent that the fleet may have. `prices`: of the
-    agents that have some.
+    `lanes`: what was released so far. `prices`: of the agents that have some.
     """
     in_fleet = Counter[str]()
     for name, count in connection.execute(_RELEASED):
         in_fleet[name] += count
-        lanes.setdefault(name, Lane(ageing_s, window))
-    rooms = {name: lane.room(in_fleet[name], now) for name, lane in lanes.items()}
-    full = [name for name, room in rooms.items() if not room]
-    most = max([min(SLOW, window), *rooms.values()])
-    there = connection.execute(_NEXT_JOBS, {"full": full, "now": now, "ageing_s": ageing_s, "most": most}).all()
+    rooms = {name: lanes[name].room(in_fleet[name], now) for name in {*lanes, *in_fleet}}
+    given = {"full": [name for name, room in rooms.items() if not room], "most": max([lanes.least, *rooms.values()])}
+    there = connection.execute(_NEXT_JOBS, given | {"now": now, "ageing_s": lanes.ageing_s}).all()
     if not there:
         return []
     quotas, registered = limits_of(connection, now, {job.tenant for job in there}), registrations(connection, now)
@@ -189,7 +179,7 @@ def release(
     rows = Rows()
     for name, its_jobs in by_lane.items():
         agent_id = its_jobs[0].agent_id
-        lane = lanes.setdefault(name, Lane(ageing_s, window))
+        lane = lanes[name]
         in_lane = rooms[name] if name in rooms else lane.room(0, now)
         waiting = [
             Waiting(job.job_id, job.tenant, job.priority, job.served_at, job.waiting, job.samples or 1)
@@ -230,13 +220,11 @@ def _release(
         new = new[: _affordable(connection, job, new, prices, purses, now)]
     if not new:
         return []
-    if prices is None:
-        connection.execute(_MARK_FREE_RELEASED, {"job": job.job_id, "numbers": [row.n for row, _ in new]})
-    else:
-        charges = [Charge(row.n, row.attempt, most_cost(task, prices)) for row, task in new]
-        reserve(connection, job, charges, now)
-        same = {"job": job.job_id, "at_prices": prices.model_dump_json()}
-        rows.add(_MARK_RELEASED, *(same | {"number": one.n, "most": one.reserved} for one in charges))
+    charges = [Charge(row.n, row.attempt, most_cost(task, prices)) for row, task in new if prices is not None]
+    reserve(connection, job, charges, now)
+    reserved = {charge.n: charge.reserved for charge in charges}
+    same = {"job": job.job_id, "at_prices": None if prices is None else prices.model_dump_json()}
+    rows.add(_MARK_RELEASED, *(same | {"number": row.n, "most": reserved.get(row.n)} for row, _ in new))
     since = now if job.state == JobState.QUEUED else job.changed_at
     rows.add(_COUNT_RELEASED, {"job": job.job_id, "count": len(new), "now": now, "since": since})
     return [task for _, task in new]

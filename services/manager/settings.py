@@ -21,8 +21,8 @@ class ManagerSettings(FleetSettings):
         1024,
         ge=1,
         le=10_000,
-        description="The most tasks of one agent that the manager has in the broker: as many as ended within a second, "
-        "and at least 256.",
+        description="The most tasks of one agent that the manager has in the broker. A slow agent has 256, a fast one "
+        "as many as ended in the last second.",
     )
     manager_ageing_s: float = Field(
         30.0, gt=0, description="Seconds of waiting that are worth as much as one step of a job's priority."

@@ -18,7 +18,7 @@ from schemas.api.jobs import JobSubmission, TenantQuota
 from schemas.messages.result import Result
 from services.manager import job_store, limits
 from services.manager.ledger import rebuilt
-from services.manager.order import Lane
+from services.manager.order import Lanes
 from services.manager.release import expire, release, store
 from services.manager.tables import METADATA, jobs
 
@@ -34,7 +34,7 @@ class Ledger(RuleBasedStateMachine):
         self.connection = engine.connect()
         METADATA.create_all(self.connection)
         self.now = 1_000_000.0
-        self.lanes: dict[str, Lane] = {}
+        self.lanes = Lanes(30.0, 6)
         self.prices = {"small": prices_of(1)}
         self.in_fleet: set[str] = set()
         self.answered: list[str] = []
@@ -52,7 +52,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule()
     def release(self) -> None:
-        new = release(self.connection, self.lanes, 30.0, 6, self.prices, self.now)
+        new = release(self.connection, self.lanes, self.prices, self.now)
         self.in_fleet |= {task.task_id for task in new}
 
     @rule(data=st.data(), tokens=st.integers(0, 40), status=st.sampled_from(["ok", "failed", "expired", "cancelled"]))

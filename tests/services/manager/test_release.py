@@ -12,7 +12,7 @@ from ratchet.http.access.roles import LOCAL
 from schemas.api.jobs import JobSubmission
 from schemas.messages.result import Result
 from services.manager import job_store
-from services.manager.order import Lane
+from services.manager.order import Lanes
 from services.manager.release import release, store
 from services.manager.tables import METADATA
 
@@ -34,8 +34,8 @@ def submit(connection: Connection, job_id: str, *, agent: str = "small", tenant:
     job_store.submit(connection, asked, agent, tenant, LOCAL, None, at, at + 86_400)
 
 
-def released(connection: Connection, lanes: dict[str, Lane], now: float = NOW) -> list[str]:
-    found = release(connection, lanes, AGEING_S, WINDOW, {}, now)
+def released(connection: Connection, lanes: Lanes, now: float = NOW) -> list[str]:
+    found = release(connection, lanes, {}, now)
     return [one.task_id for one in found]  # type: ignore[union-attr]
 
 
@@ -47,12 +47,12 @@ def test_of_many_jobs_the_highest_priorities_and_the_longest_waits_go_first(conn
         submit(connection, f"high-{number}", priority=9)
     submit(connection, "old", priority=1, at=NOW - 10 * AGEING_S)
 
-    assert sorted(released(connection, {})) == ["high-0/0", "high-1/0", "high-2/0", "old/0"]
+    assert sorted(released(connection, Lanes(AGEING_S, WINDOW))) == ["high-0/0", "high-1/0", "high-2/0", "old/0"]
 
 
 def test_a_window_that_is_full_holds_up_no_other_and_each_tenant_has_its_share(connection: Connection) -> None:
     # given two tenants with more jobs than a window takes, and a job of another agent
-    lanes: dict[str, Lane] = {}
+    lanes = Lanes(AGEING_S, WINDOW)
     for number in range(20):
         submit(connection, f"a-{number}")
     submit(connection, "b", tenant="b")
