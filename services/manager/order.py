@@ -127,7 +127,7 @@ class Lane:
         and at most the bound.
         """
         self._ended.append((now, max(0, self._in_fleet - in_fleet)))
-        while self._ended[0][0] < now - 1.0:
+        while not now - 1.0 <= self._ended[0][0] <= now:  # what is later was counted before the clock was set back
             self._ended.popleft()
         self._in_fleet = in_fleet
         window = min(self._most, max(SLOW, sum(count for _, count in self._ended)))

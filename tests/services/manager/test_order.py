@@ -103,3 +103,11 @@ def test_the_fleet_may_have_what_an_agent_ends_in_a_second_within_bounds(tasks_p
 
     # when the agent ends nothing any more, then no more than those of a slow one go out
     assert lane.room(in_fleet, now=10.0) == max(0, SLOW - in_fleet)
+
+
+def test_a_clock_that_is_set_back_forgets_what_ended_before() -> None:
+    lane = Lane(AGEING_S, most=1_024)
+    lane.count_released(800)
+    assert lane.room(0, now=3_600.0) == 800
+
+    assert [lane.room(0, now=turn / 10) for turn in range(3)] == [SLOW] * 3
