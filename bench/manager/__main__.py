@@ -94,7 +94,7 @@ def main() -> None:
                     show("sockets", asyncio.run(sockets.delays(house, 500, given.seconds)))
             if "mixed" in given.parts:
                 with fleet.one_process(place / "mixed", broker) as house:
-                    show("mixed", fleet.measure_mix(house, given.callers, given.seconds))
+                    show("mixed", fleet.measure_mix(house, place, given.callers, given.seconds, given.rounds))
 
 
 def show(part: str, found: dict[str, object]) -> None:

@@ -400,19 +400,42 @@ def calls_under_kills(house: House, clients: int, seconds: float) -> dict[str, A
     return {"seconds": seconds, "kills": killed, "calls": calls.total(), "failed": failed.total(), "why": dict(failed)}
 
 
-def measure_mix(house: House, clients: int, seconds: float) -> dict[str, Any]:
-    """Measure GETs, submissions of a task and of a job, six to three to one, by so many clients, with jobs of five
-    tasks (`mixed`) and of a hundred (`large`). Beside them a bare handler, the health page, and GETs alone."""
-    house.submit("there", 100)
-    manager = psutil.Process(house.manager.pid)
+MIXES = {"looks": "g", "mixed": "ggggggtttj", "large": "ggggggtttl"}
+
+
+def measure_mix(house: House, folder: Path, clients: int, seconds: float, rounds: int) -> dict[str, Any]:
+    """Measure looks at a job alone, and looks, submissions of a task and of a job, six to three to one, by so many
+    clients, with jobs of five tasks (`mixed`) and of a hundred (`large`). A bare handler takes turns with the manager.
+    """
+    port = free_port()
+    bare = Member("bare", "bench.manager.bare", port, {}, folder / "bare.log", (str(port), f"{folder}/bare.sqlite"))
+    bare.start()
+    bare.wait_until_ready()
     found: dict[str, Any] = {"clients": clients}
-    for name, kinds in (("bare", "b"), ("gets", "g"), ("mixed", "ggggggtttj"), ("large", "ggggggtttl")):
-        before = manager.cpu_times()
-        load = asyncio.run(_load(house.manager.port, clients, seconds, kinds))
-        after = manager.cpu_times()
-        used = after.user + after.system - before.user - before.system
-        found[name] = load | {"cpu_ms_per_request": round(1000 * used / (load["requests_per_s"] * seconds), 2)}
+    try:
+        for member in (house.manager, bare):
+            body = {"job_id": "there", "tasks": [{"input": "sort: 1"}], "samples": 1}
+            house.api.post(f"http://127.0.0.1:{member.port}/v1/jobs", json=body).raise_for_status()
+        for name, kinds in MIXES.items():
+            pairs = [
+                tuple(_measured(member, clients, seconds, kinds) for member in (house.manager, bare))
+                for _ in range(rounds)
+            ]
+            ratios = [ours["requests_per_s"] / its["requests_per_s"] for ours, its in pairs]
+            found[name] = {"manager": [ours for ours, _ in pairs], "bare": [its for _, its in pairs]}
+            found[name]["of_bare"] = round(median(ratios), 2)
+    finally:
+        bare.kill()
     return found
+
+
+def _measured(member: Member, clients: int, seconds: float, kinds: str) -> dict[str, Any]:
+    process = psutil.Process(member.pid)
+    before = process.cpu_times()
+    load = asyncio.run(_load(member.port, clients, seconds, kinds))
+    after = process.cpu_times()
+    used = after.user + after.system - before.user - before.system
+    return load | {"cpu_ms_per_request": round(1000 * used / (load["requests_per_s"] * seconds), 2)}
 
 
 def _submission(count: int) -> bytes:
@@ -421,7 +444,6 @@ def _submission(count: int) -> bytes:
 
 
 REQUESTS = {
-    "b": http_request("GET", "/healthz"),
     "g": http_request("GET", "/v1/jobs/there"),
     **{kind: _submission(count) for kind, count in (("t", 1), ("j", 5), ("l", 100))},
 }

@@ -116,16 +116,17 @@ class Dispatcher:
         while await self._database.leads():
             self._trouble = None
             self._changed.clear()
-            new = await self._database.write(self._release)
+            expires = time.time() - self._expired_at >= EXPIRE_EVERY_S
+            new = await self._database.write(partial(self._release, expires=expires), brief=not expires)
             failpoint.reach("tasks-released")
             if new:
                 await _submit(fleet, new)
             else:
                 await self._wait_for_change()
 
-    def _release(self, connection: Connection) -> list[Task | TrainRequest]:
+    def _release(self, connection: Connection, *, expires: bool) -> list[Task | TrainRequest]:
         now = time.time()
-        if now - self._expired_at >= EXPIRE_EVERY_S:
+        if expires:
             if unanswered := expire(connection, now, self._settings.manager_keep_days * DAY_S):
                 log.error("unanswered", f"the fleet gave no answer to {unanswered} tasks within their deadline")
             show_open_jobs(connection)
@@ -145,7 +146,7 @@ class Dispatcher:
                 await asyncio.sleep(GATHER_S)
 
     async def _store(self, results: list[Result]) -> None:
-        ended = await self._database.write(partial(store, results=results, now=time.time()))
+        ended = await self._database.write(partial(store, results=results, now=time.time()), brief=True)
         failpoint.reach("results-stored")
         for state, count in ended.items():
             metrics.ended.labels(state).inc(count)

@@ -86,7 +86,7 @@ def submit(
         raise Problem(422, "Not a job", f"job_id has {len(job_id) - LONGEST_KEY} characters too many", "bad-job")
     deadline = asked.deadline.timestamp() if asked.deadline else default_deadline
     said = _digest(asked)
-    if (known := find_job(connection, job_id)) is not None:
+    if asked.job_id is not None and (known := find_job(connection, job_id)) is not None:
         if known.tenant != tenant or known.owner != owner or known.asked != said:
             raise Problem(409, "Another job", f"the job {job_id!r} is another one: take a new id", "other-job")
         return _job(known), False
@@ -181,9 +181,10 @@ def drop(connection: Connection, job_id: str) -> None:
     connection.execute(delete(jobs).where(jobs.c.job_id == job_id))
 
 
-def get(connection: Connection, job_id: str, now: float) -> JobDetail:
+def get(connection: Connection, job_id: str, caller: Caller, now: float) -> JobDetail:
+    """Raises Problem 404 for a job that there is not, or that the caller may not see."""
     row = connection.execute(_JOB, {"key": job_id}).one_or_none()
-    if row is None:
+    if row is None or not caller.may_see(job_id, row.owner):
         raise _no_such_job(job_id)
     left = row.waiting + row.released
     ended = connection.execute(_ENDED_SINCE, {"key": job_id, "since": now - RATE_S}).scalar_one() if row.places else 0

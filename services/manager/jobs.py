@@ -38,6 +38,8 @@ from services.manager.submission import BAD_LINE
 T = TypeVar("T")
 
 DAY_S = 86_400.0
+FEW = 100
+"""Tasks that are stored in a few milliseconds."""
 
 
 class Jobs:
@@ -75,7 +77,7 @@ class Jobs:
                 connection, asked, agent_id, tenant, caller, prices, now, until, needs_approval=needs_approval
             )
 
-        job, is_new = await self._database.write(work)
+        job, is_new = await self._database.write(work, brief=len(asked.tasks) <= FEW)
         self._wake()
         return caller.show(job), is_new
 
@@ -97,11 +99,17 @@ class Jobs:
         return [caller.show(one) for one in found]
 
     async def get(self, job_id: str, caller: Caller) -> JobDetail:
-        return caller.show(await self._look(job_id, caller, lambda c, key: job_store.get(c, key, time.time())))
+        key = caller.key_of(job_id)
+        return caller.show(await self._database.find(lambda c: job_store.get(c, key, caller, time.time())))
 
     async def results(self, job_id: str, caller: Caller, after: int, limit: int) -> list[JobResult]:
-        found = await self._look(job_id, caller, lambda c, key: job_store.results(c, key, after, limit))
-        return [caller.show(one) for one in found]
+        key = caller.key_of(job_id)
+
+        def check_and_read(connection: Connection) -> list[JobResult]:
+            job_store.check_visible(connection, key, caller)
+            return job_store.results(connection, key, after, limit)
+
+        return [caller.show(one) for one in await self._database.look(check_and_read)]
 
     async def pause(self, job_id: str, caller: Caller) -> Job:
         return await self._change(job_id, caller, job_store.pause)
@@ -142,16 +150,6 @@ class Jobs:
         rows = await self._database.look(lambda connection: limits.usage_by(connection, by, limit, tenant, owner))
         own = [row.model_copy(update={"key": own_id(row.key)}) for row in rows] if caller.is_bound else rows
         return Usage(currency=self._currency, items=own)
-
-    async def _look(self, job_id: str, caller: Caller, work: Callable[[Connection, str], T]) -> T:
-        """`work` gets the key under which the job is stored."""
-        key = caller.key_of(job_id)
-
-        def check_and_work(connection: Connection) -> T:
-            job_store.check_visible(connection, key, caller)
-            return work(connection, key)
-
-        return await self._database.look(check_and_work)
 
     async def _change(self, job_id: str, caller: Caller, work: Callable[[Connection, str, float], Job]) -> Job:
         key = caller.key_of(job_id)

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ from services.manager.settings import ManagerSettings
 from services.manager.tables import jobs, quotas, tasks
 from tests.services.manager.managed import managed
 from tests.waiting import settled, until
+
+
+def tenants_of(connection: Connection) -> list[str]:
+    return list(connection.execute(select(quotas.c.tenant)).scalars())
 
 
 async def open_database(path: Path) -> None:
@@ -94,6 +99,7 @@ async def test_a_file_that_is_put_back_from_a_backup_is_the_one_that_is_used(tmp
     await database.open()
     try:
         # given a backup, and a quota that was set after it
+        assert await database.find(tenants_of) == []
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(tmp_path / "backup")) as backup:
             source.backup(backup)
         await database.write(lambda connection: connection.execute(insert(quotas).values(tenant="new", weight=1)))
@@ -105,15 +111,17 @@ async def test_a_file_that_is_put_back_from_a_backup_is_the_one_that_is_used(tmp
         await database.write(lambda connection: connection.execute(insert(quotas).values(tenant="later", weight=1)))
 
         # then that is what is read and written
-        found = await database.look(lambda connection: connection.execute(select(quotas.c.tenant)).scalars().all())
-        assert found == ["later"]
+        assert await database.look(tenants_of) == await database.find(tenants_of) == ["later"]
         with closing(sqlite3.connect(path)) as there:
             assert there.execute("SELECT tenant FROM quotas").fetchall() == [("later",)]
     finally:
         await database.close()
 
 
-async def test_writes_that_wait_are_committed_together_and_one_that_fails_is_undone_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("brief", [True, False])
+async def test_writes_that_wait_are_committed_together_and_one_that_fails_is_undone_alone(
+    tmp_path: Path, brief: bool
+) -> None:
     database = Database(f"sqlite:///{tmp_path}/jobs.sqlite")
     await database.open()
     try:
@@ -130,7 +138,7 @@ async def test_writes_that_wait_are_committed_together_and_one_that_fails_is_und
 
             return work
 
-        others = [asyncio.create_task(database.write(put(f"t{n}", n == 1))) for n in range(3)]
+        others = [asyncio.create_task(database.write(put(f"t{n}", n == 1), brief=brief)) for n in range(3)]
         await settled()
         hold.set()
         await first
@@ -138,8 +146,25 @@ async def test_writes_that_wait_are_committed_together_and_one_that_fails_is_und
         assert await others[0] == "t0" and await others[2] == "t2"
         with pytest.raises(KeyError, match="t1"):
             await others[1]
-        there = await database.look(lambda connection: connection.execute(select(quotas.c.tenant)).scalars().all())
-        assert sorted(there) == ["t0", "t2"]
+        assert sorted(await database.look(tenants_of)) == sorted(await database.find(tenants_of)) == ["t0", "t2"]
+    finally:
+        await database.close()
+
+
+async def test_a_write_waits_for_the_lock_of_another_program_and_looks_go_on(tmp_path: Path) -> None:
+    database, path = Database(f"sqlite:///{tmp_path}/jobs.sqlite"), tmp_path / "jobs.sqlite"
+    await database.open()
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            work = partial(Connection.execute, statement=insert(quotas).values(tenant="t", weight=1))
+            write = asyncio.create_task(database.write(work, brief=True))
+            await settled()
+            assert await asyncio.wait_for(database.find(tenants_of), 10) == []
+            assert not write.done()
+            other.execute("ROLLBACK")
+        await write
+        assert await database.find(tenants_of) == ["t"]
     finally:
         await database.close()
 
