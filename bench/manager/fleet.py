@@ -418,7 +418,7 @@ def measure_mix(house: House, folder: Path, clients: int, seconds: float, rounds
             house.api.post(f"http://127.0.0.1:{member.port}/v1/jobs", json=body).raise_for_status()
         for name, kinds in MIXES.items():
             pairs = [
-                tuple(_measured(member, clients, seconds, kinds) for member in (house.manager, bare))
+                tuple(_measure(member, clients, seconds, kinds) for member in (house.manager, bare))
                 for _ in range(rounds)
             ]
             ratios = [ours["requests_per_s"] / its["requests_per_s"] for ours, its in pairs]
@@ -429,7 +429,7 @@ def measure_mix(house: House, folder: Path, clients: int, seconds: float, rounds
     return found
 
 
-def _measured(member: Member, clients: int, seconds: float, kinds: str) -> dict[str, Any]:
+def _measure(member: Member, clients: int, seconds: float, kinds: str) -> dict[str, Any]:
     process = psutil.Process(member.pid)
     before = process.cpu_times()
     load = asyncio.run(_load(member.port, clients, seconds, kinds))

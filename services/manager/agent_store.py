@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, delete, exists, func, insert, select, true, update
+from sqlalchemy import Connection, Row, Select, delete, exists, func, insert, select, true, update
 
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
@@ -37,7 +37,7 @@ from schemas.api.agents import (
 from schemas.messages.result import Result
 from services.manager.job_store import OPEN, RATE_S
 from services.manager.submission import Route
-from services.manager.tables import agent_reports, agents, jobs, tasks, usage
+from services.manager.tables import IS_HELD, agent_reports, agents, daily_usage, jobs, tasks, usage
 from workbench.tools.names import unknown_tool
 
 HEARD_S = 15.0
@@ -228,8 +228,8 @@ def registrations(connection: Connection, now: float, name: str | None = None) -
     if not rows:
         return {}
     states = _states(connection, rows, now)
-    reserved = _sums(connection, jobs, jobs.c.reserved, name)
-    spent = _sums(connection, usage, usage.c.spent, name)
+    reserved = _sums(connection, select(jobs.c.agent_id, func.sum(jobs.c.reserved)).where(IS_HELD), name)
+    spent = _sums(connection, select(daily_usage.c.agent_id, func.sum(daily_usage.c.spent)), name)
     found = {}
     for row in rows:
         rules = _rules(row)
@@ -267,7 +267,7 @@ def take_report(connection: Connection, report: RunnerReport, now: float) -> lis
 
 def wanted_programs(connection: Connection) -> list[AgentsProgram]:
     """Return the programs of agents that are not retired, and of those that have open tasks still."""
-    has_tasks = exists().where(jobs.c.agent_id == agents.c.name, jobs.c.waiting + jobs.c.released > 0)
+    has_tasks = exists().where(jobs.c.agent_id == agents.c.name, IS_HELD)
     rows = connection.execute(select(agents).where(~agents.c.retired | has_tasks).order_by(agents.c.name))
     return [
         AgentsProgram(name=row.name, model=row.model, revision=row.revision, program=_program_of(_rules(row)))
@@ -323,9 +323,10 @@ def metrics(connection: Connection, name: str, tenant: str | None, owner: str | 
     )
 
 
-def _sums(connection: Connection, table: Any, column: Any, name: str | None) -> dict[str, int]:
-    query = select(table.c.agent_id, func.sum(column)).group_by(table.c.agent_id)
-    rows = connection.execute(query if name is None else query.where(table.c.agent_id == name))
+def _sums(connection: Connection, query: Select[Any], name: str | None) -> dict[str, int]:
+    """Return the sum of each agent, or of this one. `query`: agents and sums, which are not grouped yet."""
+    agent_id = query.selected_columns.agent_id
+    rows = connection.execute((query if name is None else query.where(agent_id == name)).group_by(agent_id))
     return {agent: int(amount or 0) for agent, amount in rows}
 
 
@@ -356,7 +357,7 @@ def state_of(retired: bool, revision: int, reports: Iterable[Any]) -> tuple[Agen
 
 
 def _open_tasks(connection: Connection, name: str) -> int:
-    count = select(func.sum(jobs.c.waiting + jobs.c.released)).where(jobs.c.agent_id == name)
+    count = select(func.sum(jobs.c.waiting + jobs.c.released)).where(jobs.c.agent_id == name, IS_HELD)
     return int(connection.execute(count).scalar() or 0)
 
 

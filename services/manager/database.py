@@ -137,7 +137,7 @@ class Database:
         if not self.is_sqlite:
             return await self.look(work)
         self._check_answers()
-        with self._opened():
+        with self._use_engine():
             if self._reader is None or self._reader_file != self._file_number:
                 self._close_reader()
                 self._reader, self._reader_file = self._make_engine(reads=True).connect(), self._file_number
@@ -202,7 +202,7 @@ class Database:
 
     def _begin(self) -> Connection:
         """Begin a transaction that writes: in a thread, for it may have to wait for the lock of another program."""
-        with self._opened() as engine:
+        with self._use_engine() as engine:
             connection = engine.connect().execution_options(**WRITES)
             connection.begin()
             return connection
@@ -222,15 +222,15 @@ class Database:
             raise self._away(error) from error
 
     def _commit(self, connection: Connection) -> None:
-        with connection, self._opened():
+        with connection, self._use_engine():
             connection.commit()
 
     def _transaction(self, work: Callable[[Connection], T]) -> T:
-        with self._opened() as engine, engine.begin() as connection:
+        with self._use_engine() as engine, engine.begin() as connection:
             return work(connection)
 
     @contextmanager
-    def _opened(self) -> Iterator[Engine]:
+    def _use_engine(self) -> Iterator[Engine]:
         """Yield the engine, for its file as it is now. Raises StorageUnavailable for all that shows it to be away."""
         assert self._engine is not None, "open() comes first"
         try:

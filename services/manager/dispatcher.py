@@ -30,7 +30,7 @@ from services.manager.ledger import quotas_of
 from services.manager.order import Lanes
 from services.manager.release import expire, release, released_tasks, store
 from services.manager.settings import ManagerSettings
-from services.manager.tables import jobs
+from services.manager.tables import IS_HELD, jobs
 from services.manager.trainings import look_at_runs, open_runs, show_stages
 
 log = Log("manager")
@@ -191,9 +191,12 @@ def show_quotas(connection: Connection, now: float) -> None:
 
 
 def show_open_jobs(connection: Connection) -> None:
-    counts = select(jobs.c.state, func.count(), func.sum(jobs.c.waiting), func.sum(jobs.c.released))
-    found = {row[0]: row[1:] for row in connection.execute(counts.group_by(jobs.c.state))}
+    counts = select(jobs.c.state, func.count()).where(jobs.c.state.in_(OPEN)).group_by(jobs.c.state)
+    found: dict[str, int] = dict(connection.execute(counts).all())
     for state in OPEN:
-        metrics.jobs.labels(state).set(found.get(state, (0, 0, 0))[0])
-    metrics.tasks.labels("waiting").set(sum(waiting or 0 for _, waiting, _ in found.values()))
-    metrics.tasks.labels("released").set(sum(released or 0 for _, _, released in found.values()))
+        metrics.jobs.labels(state).set(found.get(state, 0))
+    waiting, released = connection.execute(
+        select(func.sum(jobs.c.waiting), func.sum(jobs.c.released)).where(IS_HELD)
+    ).one()
+    metrics.tasks.labels("waiting").set(waiting or 0)
+    metrics.tasks.labels("released").set(released or 0)

@@ -55,8 +55,11 @@ _NEW_TASKS = insert(tasks)
 _JOB = select(jobs).where(jobs.c.job_id == bindparam("key"))
 _LOCKED_JOB = _JOB.with_for_update()
 _OWNER = select(jobs.c.owner).where(jobs.c.job_id == bindparam("key"))
-_ENDED_SINCE = select(func.count()).where(
-    tasks.c.job_id == bindparam("key"), tasks.c.ended_at > bindparam("since"), tasks.c.place.isnot(None)
+_PLACE_AT = (
+    select(tasks.c.place)
+    .where(tasks.c.job_id == bindparam("key"), tasks.c.ended_at <= bindparam("since"))
+    .order_by(tasks.c.ended_at.desc(), tasks.c.place.desc())
+    .limit(1)
 )
 _FAILURES = (
     select(tasks.c.reason, func.count())
@@ -187,7 +190,8 @@ def get(connection: Connection, job_id: str, caller: Caller, now: float) -> JobD
     if row is None or not caller.may_see(job_id, row.owner):
         raise _no_such_job(job_id)
     left = row.waiting + row.released
-    ended = connection.execute(_ENDED_SINCE, {"key": job_id, "since": now - RATE_S}).scalar_one() if row.places else 0
+    before = connection.execute(_PLACE_AT, {"key": job_id, "since": now - RATE_S}).scalar() if row.places else 0
+    ended = row.places - (before or 0)
     counted = connection.execute(_FAILURES, {"key": job_id}) if row.failed or row.expired else ()
     seconds = 0.0 if not left else RATE_S * left / ended if ended and row.state != JobState.PAUSED else None
     return JobDetail(

@@ -12,11 +12,24 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Table,
+    bindparam,
+    false,
+    func,
+    insert,
+    select,
+    true,
+    union_all,
+    update,
+)
 
 from ratchet.service.prices import AgentPrices, cost
 from schemas.messages.result import Result, TaskUsage
-from services.manager.tables import jobs, quotas, transfers, usage
+from services.manager.tables import IS_HELD, daily_usage, jobs, quotas, transfers, usage
 
 AVAILABLE, RESERVED, SPENT = "available", "reserved", "spent"
 LIMITS = ("open_tasks", "tasks_at_once", "tokens_a_day", "budget", "bytes")
@@ -25,12 +38,17 @@ NOTHING = TaskUsage(prompt_tokens=0, sampled_tokens=0)
 
 _QUOTAS = select(quotas).where(quotas.c.tenant.in_(bindparam("tenants", expanding=True)))
 _USED = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
-_USE = (
-    update(usage)
-    .where(*(column == bindparam(f"its_{column.name}") for column in usage.primary_key))
-    .values({name: usage.c[name] + bindparam(f"more_{name}") for name in _USED})
-)
-_USE_FIRST = insert(usage)
+_TOKENS = daily_usage.c.prompt_tokens + daily_usage.c.sampled_tokens
+_USES = [
+    (
+        update(table)
+        .where(*(column == bindparam(f"its_{column.name}") for column in table.primary_key))
+        .values({name: table.c[name] + bindparam(f"more_{name}") for name in _USED}),
+        insert(table),
+    )
+    for table in (usage, daily_usage)
+]
+"""Add to a row, and make it, of each of the two tables."""
 
 
 class Charge(NamedTuple):
@@ -136,23 +154,28 @@ def rebuilt(connection: Connection) -> dict[str, tuple[int, int]]:
     return {job_id: (by.get(RESERVED, 0), by.get(SPENT, 0)) for job_id, by in found.items()}
 
 
-def quotas_of(connection: Connection, now: float, tenant: str | None = None) -> dict[str, Quota]:
-    """Return the quota of each tenant that has one or has jobs, or of this `tenant`."""
+def quotas_of(
+    connection: Connection, now: float, tenant: str | None = None, *, with_bytes: bool = True
+) -> dict[str, Quota]:
+    """Return the quota of each tenant that has one or has jobs, or of this `tenant`.
+
+    `with_bytes`: with those that are kept, a sum over all of its jobs.
+    """
     found: dict[str, Quota] = defaultdict(Quota)
     for row in connection.execute(_of(quotas, tenant, select(quotas))):
         found[row.tenant] = Quota(row.weight, *(row._mapping[name] for name in LIMITS))
     columns = {"is_open": jobs.c.waiting + jobs.c.released, "released": jobs.c.released, "reserved": jobs.c.reserved}
-    columns |= {"bytes_kept": jobs.c.bytes}
-    sums = select(jobs.c.tenant, *(func.sum(column).label(name) for name, column in columns.items()))
-    for row in connection.execute(_of(jobs, tenant, sums).group_by(jobs.c.tenant)):
-        found[row.tenant] = found[row.tenant]._replace(**{name: int(row._mapping[name] or 0) for name in columns})
-    tokens = func.sum(usage.c.prompt_tokens + usage.c.sampled_tokens)
-    spent = select(usage.c.tenant, func.sum(usage.c.spent))
-    for name, amount in connection.execute(_of(usage, tenant, spent).group_by(usage.c.tenant)):
-        found[name] = found[name]._replace(spent=int(amount or 0))
-    today = _of(usage, tenant, select(usage.c.tenant, tokens)).where(usage.c.day == day_of(now))
-    for name, count in connection.execute(today.group_by(usage.c.tenant)):
-        found[name] = found[name]._replace(tokens_today=int(count or 0))
+    sums: list[tuple[Table, dict[str, ColumnElement[int]], ColumnElement[bool]]] = [
+        (jobs, columns, IS_HELD),
+        (jobs, {"bytes_kept": jobs.c.bytes}, true() if with_bytes else false()),
+        (daily_usage, {"spent": daily_usage.c.spent}, true()),
+        (daily_usage, {"tokens_today": _TOKENS}, daily_usage.c.day == day_of(now)),
+    ]
+    for table, its_columns, condition in sums:
+        query = select(table.c.tenant, *(func.sum(column).label(name) for name, column in its_columns.items()))
+        for row in connection.execute(_of(table, tenant, query).where(condition).group_by(table.c.tenant)):
+            used = {name: int(row._mapping[name] or 0) for name in its_columns}
+            found[row.tenant] = found[row.tenant]._replace(**used)
     return dict(found)
 
 
@@ -161,7 +184,11 @@ def limits_of(connection: Connection, now: float, tenants: Iterable[str]) -> dic
     found = {tenant: Quota() for tenant in tenants}
     for row in connection.execute(_QUOTAS, {"tenants": list(found)}):
         is_limited = any(row._mapping[name] is not None for name in LIMITS)
-        found[row.tenant] = quotas_of(connection, now, row.tenant)[row.tenant] if is_limited else Quota(row.weight)
+        if not is_limited:
+            found[row.tenant] = Quota(row.weight)
+        else:
+            its = quotas_of(connection, now, row.tenant, with_bytes=row.bytes is not None)
+            found[row.tenant] = its[row.tenant]
     return found
 
 
@@ -226,5 +253,6 @@ def _use(connection: Connection, job: Row[Any], charges: Iterable[Charge], now: 
         "spent": sum(one.spent for one in used),
     }
     of_day = {f"its_{name}": value for name, value in key.items()} | {f"more_{name}": n for name, n in added.items()}
-    if not connection.execute(_USE, of_day).rowcount:
-        connection.execute(_USE_FIRST, key | added)
+    for add, make in _USES:
+        if not connection.execute(add, of_day).rowcount:
+            connection.execute(make, key | added)

@@ -11,7 +11,7 @@ from ratchet.service.prices import AgentPrices, micros, most_cost, units
 from schemas.api.jobs import TenantQuota, TenantUse, UsageKey, UsageRow
 from services.manager.ledger import Quota, limits_of, next_day, no_bytes, no_tokens, quotas_of
 from services.manager.submission import JobTerms, NewTask, read_body
-from services.manager.tables import jobs, quotas, usage
+from services.manager.tables import daily_usage, jobs, quotas, usage
 
 
 def check_budget(new: Iterable[NewTask], budget: int, job: JobTerms, prices: AgentPrices | None) -> None:
@@ -81,12 +81,13 @@ def usage_by(
 
     By one `tenant` where it is given; by the jobs of an `owner`, of those that are kept, where one is given.
     """
-    key = {"agent": usage.c.agent_id, "job": usage.c.job_id, "day": usage.c.day}[by]
+    table = usage if by == "job" or owner is not None else daily_usage
+    key = table.c[{"agent": "agent_id", "job": "job_id", "day": "day"}[by]]
     names = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
-    sums = [func.sum(usage.c[name]).label(name) for name in names]
-    order = key.desc() if by == "day" else func.sum(usage.c.spent).desc()
+    sums = [func.sum(table.c[name]).label(name) for name in names]
+    order = key.desc() if by == "day" else func.sum(table.c.spent).desc()
     query = select(key.label("key"), *sums).group_by(key).order_by(order, key).limit(limit)
-    query = query if tenant is None else query.where(usage.c.tenant == tenant)
+    query = query if tenant is None else query.where(table.c.tenant == tenant)
     if owner is not None:
         query = query.where(usage.c.job_id.in_(select(jobs.c.job_id).where(jobs.c.owner == owner)))
     return [

@@ -19,10 +19,12 @@ from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting
 from services.manager.ledger import Charge, charge_of, limits_of, no_bytes, no_tokens, reserve, settle
 from services.manager.order import Lanes, Waiting
 from services.manager.submission import Route, parse_task_id, task_id_of, task_to_release
-from services.manager.tables import jobs, tasks
+from services.manager.tables import IS_HELD, jobs, tasks
 
 GRACE_S = 300.0
 """Seconds after its deadline for which the answer to a released task is waited for: the fleet says that it expired."""
+FORGOTTEN_AT_ONCE = 200
+"""Jobs that are forgotten in one transaction, of which there is one a second: each takes half a millisecond."""
 STORED_AT_ONCE = 1_000
 """Results that are looked up together: a statement may have some ten thousand parameters."""
 
@@ -393,10 +395,10 @@ def expire(connection: Connection, now: float, keep_s: float) -> int:
     for job in connection.execute(select(jobs).where(late).with_for_update()).all():
         unanswered += _give_up(connection, job, now)
     loading = and_(jobs.c.state == JobState.LOADING, jobs.c.changed_at <= now - LOADING_S)
-    ended = [state for state in JobState if state.has_ended]
-    old = and_(jobs.c.state.in_(ended), jobs.c.released == 0, jobs.c.changed_at <= now - keep_s)
-    for job_id in connection.execute(select(jobs.c.job_id).where(loading | old)).scalars().all():
-        drop(connection, job_id)
+    old = and_(jobs.c.state.not_in([*OPEN, JobState.LOADING]), ~IS_HELD, jobs.c.changed_at <= now - keep_s)
+    for its in (loading, old):
+        for job_id in connection.execute(select(jobs.c.job_id).where(its).limit(FORGOTTEN_AT_ONCE)).scalars().all():
+            drop(connection, job_id)
     forget_old(connection, now, keep_s)
     return unanswered
 

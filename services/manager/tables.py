@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    literal_column,
+)
 
 METADATA = MetaData()
 
@@ -40,9 +52,15 @@ jobs = Table(
     Column("score_squares", Double, nullable=False, default=0.0),
     Column("bytes", BigInteger, nullable=False, default=0),  # of its tasks and their results
     Index("jobs_by_state", "state", "agent_id"),
-    Index("jobs_by_tenant", "tenant"),
+    Index("jobs_by_tenant", "tenant", "bytes"),
     Index("jobs_by_released", "released"),
+    Index("jobs_by_change", "changed_at"),
+    Index("jobs_by_age", "created_at", "job_id"),
 )
+
+IS_HELD = jobs.c.waiting + jobs.c.released + jobs.c.reserved > literal_column("0")
+"""True of jobs that count against limits; few of those that are kept."""
+Index("jobs_held", jobs.c.tenant, sqlite_where=IS_HELD, postgresql_where=IS_HELD)
 
 tasks = Table(
     "tasks",
@@ -61,6 +79,7 @@ tasks = Table(
     Column("prices", Text),  # that held when it was released
     Index("tasks_by_state", "job_id", "state", "n"),
     Index("tasks_by_place", "job_id", "place"),
+    Index("tasks_by_end", "job_id", "ended_at", "place"),
 )
 
 transfers = Table(
@@ -90,6 +109,12 @@ quotas = Table(
     Column("bytes", BigInteger),
 )
 
+
+def _amounts() -> list[Column[int]]:
+    names = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
+    return [Column(name, BigInteger, nullable=False) for name in names]
+
+
 usage = Table(
     "usage",
     METADATA,
@@ -97,10 +122,16 @@ usage = Table(
     Column("tenant", String(100), primary_key=True),
     Column("agent_id", String(63), primary_key=True),
     Column("job_id", String(100), primary_key=True),
-    Column("tasks", BigInteger, nullable=False),
-    Column("prompt_tokens", BigInteger, nullable=False),
-    Column("sampled_tokens", BigInteger, nullable=False),
-    Column("spent", BigInteger, nullable=False),
+    *_amounts(),
+)
+
+daily_usage = Table(  # the sums of `usage` over jobs: limits look here, for there may be a million jobs
+    "daily_usage",
+    METADATA,
+    Column("tenant", String(100), primary_key=True),
+    Column("day", String(10), primary_key=True),
+    Column("agent_id", String(63), primary_key=True),
+    *_amounts(),
 )
 
 agents = Table(

@@ -16,10 +16,13 @@ from sqlalchemy import Connection, insert, select, text
 
 from ratchet.service.errors import SettingsError
 from services.manager.database import Database
+from services.manager.ledger import quotas_of
 from services.manager.settings import ManagerSettings
-from services.manager.tables import jobs, quotas, tasks
+from services.manager.tables import jobs, quotas, tasks, usage
 from tests.services.manager.managed import managed
 from tests.waiting import settled, until
+
+NEWER_INDEXES = ("jobs_by_tenant", "jobs_by_change", "jobs_by_age", "jobs_held", "tasks_by_end")
 
 
 def tenants_of(connection: Connection) -> list[str]:
@@ -62,7 +65,8 @@ async def test_jobs_of_before_the_quota_of_bytes_count_their_bytes(tmp_path: Pat
 
 
 async def check_old_jobs_count_their_bytes(url: str) -> None:
-    """A job of the schema 0006, with text outside ASCII, counts after the migration as one that comes after it."""
+    """A job of the schema 0006, with text outside ASCII, counts after the migration as one that comes after it; and
+    what was used before the schema 0008 counts for the limits of its tenant."""
     database = Database(url)
     await database.open()
     job = {
@@ -79,7 +83,13 @@ async def check_old_jobs_count_their_bytes(url: str) -> None:
     texts = [{"body": "naïve", "result": "€"}, {"body": "ab", "result": None}]
     rows = [{"job_id": "j", "n": n, "state": "ok", **one} for n, one in enumerate(texts)]
     await database.write(lambda connection: connection.execute(insert(tasks), rows))
+    used = {"tasks": 1, "prompt_tokens": 2, "sampled_tokens": 3, "spent": 4}
+    of_jobs = [{"day": "2026-01-01", "tenant": "t", "agent_id": "a", "job_id": job_id} | used for job_id in ("j", "k")]
+    await database.write(lambda connection: connection.execute(insert(usage), of_jobs))
     for statement in (
+        "DROP TABLE daily_usage",
+        *(f"DROP INDEX {name}" for name in NEWER_INDEXES),
+        "CREATE INDEX jobs_by_tenant ON jobs (tenant)",
         "ALTER TABLE jobs DROP COLUMN bytes",
         "ALTER TABLE quotas DROP COLUMN bytes",
         "UPDATE alembic_version SET version_num = '0006'",
@@ -90,8 +100,10 @@ async def check_old_jobs_count_their_bytes(url: str) -> None:
     newer = Database(url)
     await newer.open()
     counted = await newer.look(lambda connection: connection.execute(select(jobs.c.bytes)).scalar_one())
+    quota = await newer.look(lambda connection: quotas_of(connection, 0.0, "t")["t"])
     await newer.close()
     assert counted == len("naïve".encode()) + len("€".encode()) + 2
+    assert (quota.spent, quota.bytes_kept) == (8, counted)
 
 
 async def test_a_file_that_is_put_back_from_a_backup_is_the_one_that_is_used(tmp_path: Path) -> None:
