@@ -28,7 +28,7 @@ from services.manager.database import Database
 from services.manager.job_store import OPEN
 from services.manager.ledger import quotas_of
 from services.manager.order import Lanes
-from services.manager.release import expire, release, released_tasks, store
+from services.manager.release import STORED_AT_ONCE, expire, release, released_tasks, store
 from services.manager.settings import ManagerSettings
 from services.manager.tables import IS_HELD, jobs
 from services.manager.trainings import look_at_runs, open_runs, show_stages
@@ -146,10 +146,12 @@ class Dispatcher:
                 await asyncio.sleep(GATHER_S)
 
     async def _store(self, results: list[Result]) -> None:
-        ended = await self._database.write(partial(store, results=results, now=time.time()), brief=True)
-        failpoint.reach("results-stored")
-        for state, count in ended.items():
-            metrics.ended.labels(state).inc(count)
+        for first in range(0, len(results), STORED_AT_ONCE):
+            some = partial(store, results=results[first : first + STORED_AT_ONCE], now=time.time())
+            ended = await self._database.write(some, brief=True)
+            failpoint.reach("results-stored")
+            for state, count in ended.items():
+                metrics.ended.labels(state).inc(count)
         self.wake()
 
     async def _follow_runs(self) -> None:

@@ -25,8 +25,10 @@ GRACE_S = 300.0
 """Seconds after its deadline for which the answer to a released task is waited for: the fleet says that it expired."""
 FORGOTTEN_AT_ONCE = 200
 """Jobs that are forgotten in one transaction, of which there is one a second: each takes half a millisecond."""
-STORED_AT_ONCE = 1_000
-"""Results that are looked up together: a statement may have some ten thousand parameters."""
+RELEASED_AT_ONCE = 128
+"""Tasks of an agent that are released in one transaction, which holds up calls meanwhile."""
+STORED_AT_ONCE = 128
+"""Results that are stored in one transaction."""
 
 
 _LANE = case((jobs.c.kind == JobKind.TRAINING, jobs.c.agent_id + f"/{JobKind.TRAINING}"), else_=jobs.c.agent_id)
@@ -182,7 +184,7 @@ def release(
     for name, its_jobs in by_lane.items():
         agent_id = its_jobs[0].agent_id
         lane = lanes[name]
-        in_lane = rooms[name] if name in rooms else lane.room(0, now)
+        in_lane = min(rooms[name] if name in rooms else lane.room(0, now), RELEASED_AT_ONCE)
         waiting = [
             Waiting(job.job_id, job.tenant, job.priority, job.served_at, job.waiting, job.samples or 1)
             for job in its_jobs
@@ -307,13 +309,6 @@ def released_tasks(connection: Connection, now: float) -> list[Task | TrainReque
 
 def store(connection: Connection, results: Sequence[Result], now: float) -> Counter[str]:
     """End the tasks that these are the Results of, each once. Returns how many ended in which state."""
-    ended: Counter[str] = Counter()
-    for first in range(0, len(results), STORED_AT_ONCE):
-        ended += _store_some(connection, results[first : first + STORED_AT_ONCE], now)
-    return ended
-
-
-def _store_some(connection: Connection, results: Sequence[Result], now: float) -> Counter[str]:
     by_job: dict[str, dict[tuple[int, int], Result]] = defaultdict(dict)
     for result in results:
         job_id, n, attempt = parse_task_id(result.task_id)
