@@ -185,22 +185,28 @@ def drop(connection: Connection, job_id: str) -> None:
 
 
 def get(connection: Connection, job_id: str, caller: Caller, now: float) -> JobDetail:
-    """Raises Problem 404 for a job that there is not, or that the caller may not see."""
+    """Return a job but for its failures by reason. Raises Problem 404 for one that there is not, or that the caller
+    may not see."""
     row = connection.execute(_JOB, {"key": job_id}).one_or_none()
     if row is None or not caller.may_see(job_id, row.owner):
         raise _no_such_job(job_id)
     left = row.waiting + row.released
     before = connection.execute(_PLACE_AT, {"key": job_id, "since": now - RATE_S}).scalar() if row.places else 0
     ended = row.places - (before or 0)
-    counted = connection.execute(_FAILURES, {"key": job_id}) if row.failed or row.expired else ()
     seconds = 0.0 if not left else RATE_S * left / ended if ended and row.state != JobState.PAUSED else None
     return JobDetail(
         **_fields(row),
         score=_score(row),
-        failures={reason or "no reason was given": count for reason, count in counted},
+        failures={},
         ended_last_minute=ended,
         seconds_left=seconds,
     )
+
+
+def failures(connection: Connection, job_id: str) -> dict[str, int]:
+    """Return how many tasks failed or expired for each reason; takes as long as there are such tasks."""
+    counted = connection.execute(_FAILURES, {"key": job_id})
+    return {reason or "no reason was given": count for reason, count in counted}
 
 
 def page(connection: Connection, caller: Caller, state: JobState | None, before: str | None, limit: int) -> list[Job]:

@@ -100,7 +100,11 @@ class Jobs:
 
     async def get(self, job_id: str, caller: Caller) -> JobDetail:
         key = caller.key_of(job_id)
-        return caller.show(await self._database.find(lambda c: job_store.get(c, key, caller, time.time())))
+        found = await self._database.find(lambda c: job_store.get(c, key, caller, time.time()))
+        if found.failed or found.expired:
+            failures = await self._database.look(lambda c: job_store.failures(c, key))
+            found = found.model_copy(update={"failures": failures})
+        return caller.show(found)
 
     async def results(self, job_id: str, caller: Caller, after: int, limit: int) -> list[JobResult]:
         key = caller.key_of(job_id)
