@@ -141,7 +141,11 @@ class Database:
             if self._reader is None or self._reader_file != self._file_number:
                 self._close_reader()
                 self._reader, self._reader_file = self._make_engine(reads=True).connect(), self._file_number
-            return work(self._reader)
+            try:
+                return work(self._reader)
+            except AWAY:
+                self._close_reader()
+                raise
 
     @contextmanager
     def beside(self) -> Iterator[Connection]:
