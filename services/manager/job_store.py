@@ -217,7 +217,8 @@ def page(connection: Connection, caller: Caller, state: JobState | None, before:
     if caller.is_bound and caller.tenant == DEFAULT:
         query = query.where(~jobs.c.job_id.startswith(MARK))
     elif caller.is_bound:
-        query = query.where(jobs.c.job_id.startswith(key_beginning(caller.tenant), autoescape=True))
+        beginning = key_beginning(caller.tenant)  # says whose it is; the index is by `tenant`
+        query = query.where(jobs.c.tenant == caller.tenant, jobs.c.job_id.startswith(beginning, autoescape=True))
     if state is not None:
         query = query.where(jobs.c.state == state)
     if before is not None:

@@ -52,7 +52,8 @@ jobs = Table(
     Column("score_squares", Double, nullable=False, default=0.0),
     Column("bytes", BigInteger, nullable=False, default=0),  # of its tasks and their results
     Index("jobs_by_state", "state", "agent_id"),
-    Index("jobs_by_tenant", "tenant", "bytes"),
+    Index("jobs_by_tenant", "tenant", "created_at", "job_id", "bytes"),
+    Index("jobs_by_owner", "owner", "created_at", "job_id"),
     Index("jobs_by_released", "released"),
     Index("jobs_by_change", "changed_at"),
     Index("jobs_by_age", "created_at", "job_id"),

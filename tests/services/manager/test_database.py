@@ -22,7 +22,7 @@ from services.manager.tables import jobs, quotas, tasks, usage
 from tests.services.manager.managed import managed
 from tests.waiting import settled, until
 
-NEWER_INDEXES = ("jobs_by_tenant", "jobs_by_change", "jobs_by_age", "jobs_held", "tasks_by_end")
+NEWER_INDEXES = ("jobs_by_tenant", "jobs_by_owner", "jobs_by_change", "jobs_by_age", "jobs_held", "tasks_by_end")
 
 
 def tenants_of(connection: Connection) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert
 
-from ratchet.http.access.roles import LOCAL
+from ratchet.http.access.roles import LOCAL, Caller, Role
 from schemas.api.jobs import JobKind, JobState, TaskState
 from services.manager import agent_store, dispatcher, job_store, limits, release
 from services.manager.database import Database
@@ -20,12 +20,16 @@ from services.manager.tables import agents, daily_usage, jobs, quotas, tasks, us
 NOW, DAY = 1_700_000_000.0, "2023-11-14"
 FEW, MANY = 20, 4_000
 RULES = '{"model": "small", "program": {"command": ["x"]}, "kind": "simulation"}'
+OWNER = Caller("o", Role.SUBMITTER, "token", own_only=True)
+OTHER = Caller("v", Role.VIEWER, "token", tenant="other", is_bound=True)
 STEPS_EACH = 100
 """Steps of SQLite's machine between two counts."""
 
 ACTS: dict[str, Callable[[Connection], object]] = {
     "look at a job": lambda connection: job_store.get(connection, "j0", LOCAL, NOW),
     "list the newest jobs": lambda connection: job_store.page(connection, LOCAL, None, None, 5),
+    "list own jobs": lambda connection: job_store.page(connection, OWNER, None, None, 5),
+    "list a tenant's jobs": lambda connection: job_store.page(connection, OTHER, None, None, 5),
     "a tenant's limits": lambda connection: limits_of(connection, NOW, ["t"]),
     "agents and their budgets": lambda connection: agent_store.registrations(connection, NOW),
     "usage by day": lambda connection: limits.usage_by(connection, "day", 5, "t"),
@@ -47,7 +51,8 @@ async def steps_with(folder: Path, count: int) -> dict[str, int]:
     agent = {"name": "a", "model": "small", "rules": RULES, "revision": 1, "retired": False, "budget": 10**9}
 
     def fill(connection: Connection) -> None:
-        connection.execute(insert(jobs), [every | {"job_id": f"j{n}"} for n in range(count)])
+        rows = [every | {"job_id": f"j{n}", "owner": None if n else "o", "created_at": n} for n in range(count)]
+        connection.execute(insert(jobs), rows)
         connection.execute(insert(tasks), [ended | {"n": n, "place": n + 1} for n in range(count)])
         connection.execute(insert(usage), [used | {"day": DAY, "job_id": f"j{n}"} for n in range(count)])
         connection.execute(insert(daily_usage), used | {"day": DAY})
