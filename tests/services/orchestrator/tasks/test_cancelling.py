@@ -91,6 +91,7 @@ async def test_a_cancel_survives_a_kill_before_its_user_was_told(tmp_path: Path)
         assert (await api.delete("/v1/tasks/t1")).status_code == 200
     assert not fleet.replies
     await fleet.bus.stop(1.0)
+    await fleet.orchestrator._clocks.stop()  # who is killed holds no index locked
     fleet.orchestrator._leadership.release()
     for file in tmp_path.glob("index*"):
         file.unlink()

@@ -159,7 +159,7 @@ def test_a_run_ends_when_held_out_texts_become_no_likelier_and_keeps_its_best_st
     lines = [one for number, text in enumerate(references) for one in lines_of(base_model, number, reference=text)]
     by_heart = settings.model_copy(update={"logs_dir": write_log(tmp_path / "by-heart", lines)})
 
-    outcome = train(by_heart, hyperparameters=KNOBS | {"epochs": 20, "learning_rate": 0.1})
+    outcome = train(by_heart, hyperparameters=KNOBS | {"epochs": 60})
 
     assert outcome.status == "trained", outcome.reason
     report = json.loads((folder(by_heart, outcome) / "training_report.json").read_text())
