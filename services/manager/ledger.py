@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from ratchet.service.prices import AgentPrices, cost
 from schemas.messages.result import Result, TaskUsage
-from services.manager.tables import IS_HELD, daily_usage, jobs, quotas, transfers, usage
+from services.manager.tables import IS_HELD, USED, daily_usage, jobs, quotas, transfers, usage
 
 AVAILABLE, RESERVED, SPENT = "available", "reserved", "spent"
 LIMITS = ("open_tasks", "tasks_at_once", "tokens_a_day", "budget", "bytes")
@@ -37,13 +37,12 @@ NOTHING = TaskUsage(prompt_tokens=0, sampled_tokens=0)
 
 
 _QUOTAS = select(quotas).where(quotas.c.tenant.in_(bindparam("tenants", expanding=True)))
-_USED = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
 _TOKENS = daily_usage.c.prompt_tokens + daily_usage.c.sampled_tokens
 _USES = [
     (
         update(table)
         .where(*(column == bindparam(f"its_{column.name}") for column in table.primary_key))
-        .values({name: table.c[name] + bindparam(f"more_{name}") for name in _USED}),
+        .values({name: table.c[name] + bindparam(f"more_{name}") for name in USED}),
         insert(table),
     )
     for table in (usage, daily_usage)

@@ -11,7 +11,7 @@ from ratchet.service.prices import AgentPrices, micros, most_cost, units
 from schemas.api.jobs import TenantQuota, TenantUse, UsageKey, UsageRow
 from services.manager.ledger import Quota, limits_of, next_day, no_bytes, no_tokens, quotas_of
 from services.manager.submission import JobTerms, NewTask, read_body
-from services.manager.tables import daily_usage, jobs, quotas, usage
+from services.manager.tables import USED, daily_usage, jobs, quotas, usage
 
 
 def check_budget(new: Iterable[NewTask], budget: int, job: JobTerms, prices: AgentPrices | None) -> None:
@@ -83,8 +83,7 @@ def usage_by(
     """
     table = usage if by == "job" or owner is not None else daily_usage
     key = table.c[{"agent": "agent_id", "job": "job_id", "day": "day"}[by]]
-    names = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
-    sums = [func.sum(table.c[name]).label(name) for name in names]
+    sums = [func.sum(table.c[name]).label(name) for name in USED]
     order = key.desc() if by == "day" else func.sum(table.c.spent).desc()
     query = select(key.label("key"), *sums).group_by(key).order_by(order, key).limit(limit)
     query = query if tenant is None else query.where(table.c.tenant == tenant)

@@ -50,7 +50,8 @@ _NEXT_JOBS = (
     .where(jobs.c.job_id.in_(select(_IN_LINE.c.job_id).where(_IN_LINE.c.n <= bindparam("most"))))
     .with_for_update()
 )
-"""The jobs that may have a turn now: of each tenant, for each window with room, as many as the window could take."""
+"""The jobs that may have a turn now: of each tenant, for each window with room, as many as the least window has tasks,
+which are more than are released at once."""
 _OF_JOB = tasks.c.job_id == bindparam("job")
 _OF_TASK = _OF_JOB & (tasks.c.n == bindparam("number"))
 _WAITING_TASKS = (
@@ -156,7 +157,7 @@ def release(
     for name, count in connection.execute(_RELEASED):
         in_fleet[name] += count
     rooms = {name: lanes[name].room(in_fleet[name], now) for name in {*lanes, *in_fleet}}
-    given = {"full": [name for name, room in rooms.items() if not room], "most": max([lanes.least, *rooms.values()])}
+    given = {"full": [name for name, room in rooms.items() if not room], "most": lanes.least}
     there = connection.execute(_NEXT_JOBS, given | {"now": now, "ageing_s": lanes.ageing_s}).all()
     if not there:
         return []

@@ -111,9 +111,12 @@ quotas = Table(
 )
 
 
+USED = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
+"""Amounts that tasks have used, summed up."""
+
+
 def _amounts() -> list[Column[int]]:
-    names = ("tasks", "prompt_tokens", "sampled_tokens", "spent")
-    return [Column(name, BigInteger, nullable=False) for name in names]
+    return [Column(name, BigInteger, nullable=False) for name in USED]
 
 
 usage = Table(
