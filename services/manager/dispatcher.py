@@ -64,7 +64,7 @@ class Dispatcher:
         self._changed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._trouble: str | None = None
-        self._expired_at = 0.0
+        self._expired_at = -EXPIRE_EVERY_S
 
     def start(self) -> None:
         self._running = asyncio.create_task(self._run())
@@ -116,7 +116,7 @@ class Dispatcher:
         while await self._database.leads():
             self._trouble = None
             self._changed.clear()
-            expires = time.time() - self._expired_at >= EXPIRE_EVERY_S
+            expires = time.monotonic() - self._expired_at >= EXPIRE_EVERY_S
             new = await self._database.write(partial(self._release, expires=expires), brief=not expires)
             failpoint.reach("tasks-released")
             if new:
@@ -131,7 +131,7 @@ class Dispatcher:
                 log.error("unanswered", f"the fleet gave no answer to {unanswered} tasks within their deadline")
             show_open_jobs(connection)
             show_quotas(connection, now)
-            self._expired_at = now
+            self._expired_at = time.monotonic()
         return release(connection, self._lanes, self._prices, now)
 
     async def _wait_for_change(self) -> None:

@@ -55,10 +55,10 @@ _NEW_TASKS = insert(tasks)
 _JOB = select(jobs).where(jobs.c.job_id == bindparam("key"))
 _LOCKED_JOB = _JOB.with_for_update()
 _OWNER = select(jobs.c.owner).where(jobs.c.job_id == bindparam("key"))
-_PLACE_AT = (
+_FIRST_PLACE_SINCE = (
     select(tasks.c.place)
-    .where(tasks.c.job_id == bindparam("key"), tasks.c.ended_at <= bindparam("since"))
-    .order_by(tasks.c.ended_at.desc(), tasks.c.place.desc())
+    .where(tasks.c.job_id == bindparam("key"), tasks.c.ended_at > bindparam("since"))
+    .order_by(tasks.c.ended_at, tasks.c.place)
     .limit(1)
 )
 _FAILURES = (
@@ -191,8 +191,8 @@ def get(connection: Connection, job_id: str, caller: Caller, now: float) -> JobD
     if row is None or not caller.may_see(job_id, row.owner):
         raise _no_such_job(job_id)
     left = row.waiting + row.released
-    before = connection.execute(_PLACE_AT, {"key": job_id, "since": now - RATE_S}).scalar() if row.places else 0
-    ended = row.places - (before or 0)
+    first = connection.execute(_FIRST_PLACE_SINCE, {"key": job_id, "since": now - RATE_S}).scalar()
+    ended = 0 if first is None else row.places - first + 1
     seconds = 0.0 if not left else RATE_S * left / ended if ended and row.state != JobState.PAUSED else None
     return JobDetail(
         **_fields(row),

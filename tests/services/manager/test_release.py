@@ -65,3 +65,14 @@ def test_a_window_that_is_full_holds_up_no_other_and_each_tenant_has_its_share(c
     assert released(connection, lanes) == ["other/0"]
     store(connection, [Result(task_id=first[0], response="a")], NOW)
     assert len(released(connection, lanes)) == 1
+
+
+def test_tasks_that_run_again_do_not_count_as_ended_in_the_last_minute(connection: Connection) -> None:
+    submit(connection, "j")
+    (task_id,) = released(connection, Lanes(AGEING_S, WINDOW))
+    store(connection, [Result(task_id=task_id, status="failed", reason="no")], NOW)
+    assert job_store.get(connection, "j", LOCAL, NOW).ended_last_minute == 1
+
+    job_store.rerun(connection, "j", NOW + 3_600, NOW + 86_400)
+
+    assert job_store.get(connection, "j", LOCAL, NOW + 3_600).ended_last_minute == 0
