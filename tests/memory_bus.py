@@ -152,13 +152,14 @@ class MemoryBus:
         return self._unfinished == before
 
     def trouble(self) -> str | None:
-        if not self._running:
-            return "the bus is not started"
-        if self._failing:
-            return "the broker takes no messages now"
+        if (outage := self._outage()) is not None:
+            return outage
         now = time.monotonic()
         troubles = ((consumer.queue, consumer.progress.trouble(now)) for consumer in self._consumers)
         return next((f"{queue!r}: {trouble}" for queue, trouble in troubles if trouble), None)
+
+    def delivery_trouble(self, queue: str) -> str | None:
+        return self._outage()
 
     def stall_reason(self) -> str | None:
         now = time.monotonic()
@@ -180,6 +181,11 @@ class MemoryBus:
     def fail_publishes(self, count: int) -> None:
         """Let the next publishes raise BusError, as when the broker is away for longer than the time-out."""
         self._failing = count
+
+    def _outage(self) -> str | None:
+        if not self._running:
+            return "the bus is not started"
+        return "the broker takes no messages now" if self._failing else None
 
     async def _confirm(self) -> None:
         if not self._running:

@@ -160,5 +160,11 @@ class Bus(Protocol):
     def trouble(self) -> str | None:
         """Return why the bus can't do its work now, as a sentence; None if it can."""
 
+    def delivery_trouble(self, queue: str) -> str | None:
+        """Return why no delivery of the queue can come now, as a sentence; a part of `trouble`.
+
+        A connection is down or blocked, or the queue's consumer is not subscribed. A queue that is full is none.
+        """
+
     def stall_reason(self) -> str | None:
         """Return that work in hand does not get on for no known reason, as a sentence; a part of `trouble`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ratchet.dialects.body import Refused
@@ -50,29 +51,53 @@ class _Turn:
     shared: Body
 
 
+class _Room:
+    """The bytes that may still be put into one request."""
+
+    def __init__(self, naming: Naming, most: int, setting: str) -> None:
+        limit = f"{most:,} bytes" + (f" ({setting})" if setting else "")
+        self._why = f"the earlier turns that this request names have more than {limit} together: name fewer of them"
+        self._param = naming.items
+        self._left = most
+
+    def take(self, value: Any) -> None:
+        """Raises Refused where there is no room for the value."""
+        self._left -= len(json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        if self._left < 0:
+            raise Refused(400, self._why, param=self._param, code="context_length_exceeded")
+
+
 class KeptTurns:
     """`owner`: who asks. Nobody is given what another was told."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """`most_bytes`: of the items that may be named, and again of the turns."""
+    def __init__(self, most_bytes: int = MOST_BYTES, most_named: int = MOST_BYTES, setting: str = "") -> None:
+        """`most_bytes`: of the items that may be named, and again of the turns. `most_named`: bytes that one request
+        may have put in, however often it names them. `setting`: the name of the setting that gives `most_named`."""
         self._items = Newest[Key, Body](most_bytes)
         self._turns = Newest[Key, _Turn](most_bytes)
+        self._most_named = most_named
+        self._setting = setting
 
     def resolve(self, naming: Naming, body: Body, owner: str = "") -> dict[str, Any]:
-        """Return the request with its whole history. Raises Refused for what is not kept."""
+        """Return the request with its whole history. Raises Refused for what is not kept, or is too much."""
         items = _items_of(naming, body)
         if items is None:
             return dict(body)
+        room = _Room(naming, self._most_named, self._setting)
+        parts: list[Items] = [items]
         shared: Body = {}
         previous = naming.previous(body)
         while previous:
             turn = self._turns.get((owner, str(previous)))
             if turn is None:
                 raise naming.not_kept()
-            previous, items, shared = turn.previous, [*turn.items, *items], {**turn.shared, **shared}
+            room.take(turn.items)
+            parts.append(turn.items)
+            previous, shared = turn.previous, {**turn.shared, **shared}
         read = naming.own if naming.is_kept(body) else ()
         left = {name: value for name, value in body.items() if name not in read}
-        return {**shared, **left, naming.items: [self._whole(naming, item, owner) for item in items]}
+        whole = [self._whole(naming, item, owner, room) for item in chain.from_iterable(reversed(parts))]
+        return {**shared, **left, naming.items: whole}
 
     def keep(self, naming: Naming, body: Body, size: int, told: dict[str, Any], owner: str = "") -> dict[str, Any]:
         """Note and return the answer to a request of that size in bytes, unless its client will not go on from it."""
@@ -86,13 +111,14 @@ class KeptTurns:
             self._turns.add((owner, told["id"]), turn, size + len(json.dumps(said)))
         return told
 
-    def _whole(self, naming: Naming, item: Any, owner: str) -> Any:
+    def _whole(self, naming: Naming, item: Any, owner: str, room: _Room) -> Any:
         if not (isinstance(item, dict) and item.get("type") == "item_reference"):
             return item
         found = self._items.get((owner, str(item.get("id"))))
         if found is None:
             why = "an item is named that is not kept here, or not any more: send it whole"
             raise Refused(400, why, param=naming.items)
+        room.take(found)
         return found
 
 

@@ -102,10 +102,10 @@ class CascadeTrial:
 
 
 def _logged_outcome(routing: Routing) -> object:
-    """Return what its own line says of a unit: the big model that failed to answer leaves it out."""
-    if not routing.is_audited:
-        return Pair()
-    return WAITS if routing.to == "small" or routing.big is not None else None
+    """Return what its own line says of a unit: the big model that failed to answer leaves it out, audited or not."""
+    if routing.to == "big" and routing.big is None:
+        return None
+    return WAITS if routing.is_audited else Pair()
 
 
 def replay_cascade(

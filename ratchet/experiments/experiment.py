@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from ratchet.experiments.assignment import Assignment, assign, is_audited
 from ratchet.experiments.metrics import EffectEstimate, ExperimentMetrics
-from ratchet.experiments.promotion_rule import judge
+from ratchet.experiments.pace import Pace
+from ratchet.experiments.promotion_rule import judge, lacks_only_age
 from ratchet.experiments.unit import Audit, Enrolment, Outcome, Unit, UnitLine
 from schemas.records.evidence import Band, Evidence, ExperimentDecision, ExperimentPlan, HistoryPoint, RampStep
 
@@ -66,6 +67,7 @@ class Experiment:
         self._step = 0
         self._candidates_at_step = 0
         self._sequence: int | None = None
+        self._pace: Pace | None = None
         self._final: ExperimentDecision | None = None
 
     @property
@@ -107,19 +109,25 @@ class Experiment:
         """True if it has given the session an arm, which the session keeps."""
         return self._final is None and self._line.arm_of(session_id) is not None
 
-    def arm_for(self, unit_id: str, *, in_session: bool, share: float | None = None) -> Assignment | None:
+    def arm_for(
+        self, unit_id: str, *, in_session: bool, share: float | None = None, at: float | None = None
+    ) -> Assignment | None:
         """The arm of a task about to be admitted; None: it stays out of the experiment and gets the primary.
 
-        `share`: probability of the candidate, where it is not that of the plan; known before the unit.
+        `share`: probability of the candidate, where it is not that of the plan; known before the unit. `at`: the time,
+        in seconds since the epoch; None where it is not known.
 
         A session keeps the arm it has. New units stay out while the candidate has too many unfinished ones, so that a
-        flood can't give it thousands of answers before the first is judged, and once the budget is handed out.
+        flood can't give it thousands of answers before the first is judged, and once the budget is handed out. While
+        only the minimum age is missing, new units are admitted at a pace at which the budget lasts until then.
         """
         if self._final is not None or self._secret is None:
             return None
         if in_session and (known := self._line.arm_of(unit_id)):
             return known
         if self._line.enrolled >= self.plan.max_units or self._line.open_candidates >= self._ramp_step.open_candidates:
+            return None
+        if self._pace and at is not None and not self._pace.allows(self._line.enrolled, at):
             return None
         return assign(self.plan.experiment_id, unit_id, self.share if share is None else share, self._secret)
 
@@ -177,11 +185,21 @@ class Experiment:
         for unit in self._line.finished_units():
             self._count(unit)
             if self._metrics.is_calm:
+                self._pace = None
                 continue
             evidence = self.evidence
             if judge(self.plan, evidence)[0].final:
                 return self._latch(evidence)
+            self._set_pace(evidence, unit.at)
         return None
+
+    def _set_pace(self, evidence: Evidence, at: float) -> None:
+        """Keep the pace while nothing but the age is missing; begin one, or give it up, where that changes."""
+        if not lacks_only_age(self.plan, evidence):
+            self._pace = None
+        elif self._pace is None:
+            until = at + self.plan.min_age_s - evidence.age_s
+            self._pace = Pace(evidence.units, self.plan.max_units, at, until)
 
     def _count(self, unit: Unit) -> None:
         self._metrics.observe(unit)

@@ -107,6 +107,12 @@ def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
     return [sentence for met, sentence in checks if not met]
 
 
+def lacks_only_age(plan: ExperimentPlan, evidence: Evidence) -> bool:
+    """True if a promotion waits for nothing but the minimum age."""
+    is_young = plan.kind == "canary" and evidence.age_s < plan.min_age_s
+    return is_young and len(_missing(plan, evidence)) == 1
+
+
 def proofs(evidence: Evidence) -> tuple[tuple[str, float | None], ...]:
     """All that must be proved before a promotion, each at the plan's threshold; null where the plan asks for it not.
 

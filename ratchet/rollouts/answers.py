@@ -127,4 +127,6 @@ def _in_share(sample: Sample, share: int) -> Sample:
         return sample
     says = f"what it left is {size:,} bytes, and its share of a message {share:,}"
     artifact = sample.artifact and Artifact(left_out={".": says}, tree_sha256=sample.artifact.tree_sha256)
-    return sample.model_copy(update={"text": "", "artifact": artifact, "status": "limit", "says": says})
+    foreign = sample.foreign and tuple(part.model_copy(update={"turns": ()}) for part in sample.foreign)
+    cut = {"text": "", "artifact": artifact, "tool_audit": None, "foreign": foreign}
+    return sample.model_copy(update=cut | {"status": "limit", "says": says})

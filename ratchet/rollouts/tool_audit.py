@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,18 +17,25 @@ from ratchet.files.hash_chain import Link, chain_line, follow
 from ratchet.rollouts.kept_steps import Audited, KeptSteps
 from ratchet.service.errors import JournalError
 from schemas.messages.response import ToolAudit
+from workbench.tools.names import TOOL_NAMES
 
 MOST_ENTRY = 16 * 1024
 """Bytes of an entry."""
 MOST_LINES = 64 * 1024
 """Bytes of lines that leave with the rollout; those after them are counted, and chained."""
 MOST_NAMED = 200
-"""Paths and commits that the summary names."""
+"""Paths that the summary names, and again commits. The others are in the lines alone."""
+MOST_NAMED_BYTES = 64 * 1024
+"""Bytes of the paths that the summary names, and again of the commits."""
+MOST_NAME = 100
+"""Characters of a tool's name. A model may call a tool that does not exist, and its refusal names that."""
+MOST_COMMIT = 64
+"""Characters of a commit's name: a sha256 in hex."""
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     event: Literal["called", "refused", "ended", "changed"]
-    tool: str
+    tool: Annotated[str, msgspec.Meta(max_length=MOST_NAME)]
     arguments: dict[str, Any] | None = None
     given: dict[str, Any] | None = None
     answer: dict[str, Any] | None = None
@@ -38,7 +45,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     why: str | None = None
     wall_s: float | None = None
     paths: list[str] = []
-    commit: str | None = None
+    commit: Annotated[str, msgspec.Meta(max_length=MOST_COMMIT)] | None = None
 
 
 _decoder = msgspec.json.Decoder(_Entry)
@@ -55,13 +62,17 @@ class ToolChain:
         self._operations: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._named: dict[str, dict[str, None]] = {"paths": {}, "commits": {}}
+        self._named_bytes: Counter[str] = Counter()
         for line in steps.audited if steps is not None else ():
             self._last, fields = follow(None, line.encode())
             self._take_up(line, fields)
 
     def record(self, entry: bytes) -> int:
-        """Return the line's number. Raises msgspec.DecodeError for what is no entry."""
-        said = msgspec.to_builtins(_decoder.decode(entry))
+        """Return the line's number. Raises msgspec.DecodeError for what is no entry, or of a tool that is not ours."""
+        decoded = _decoder.decode(entry)
+        if decoded.event != "refused" and decoded.tool not in TOOL_NAMES:
+            raise msgspec.ValidationError(f"there is no tool {decoded.tool!r}")
+        said = msgspec.to_builtins(decoded)
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._last, raw = chain_line(self._last, {**said, "at": at})
         line = raw.decode()
@@ -86,7 +97,11 @@ class ToolChain:
 
     def _name(self, what: str, names: Sequence[str]) -> None:
         named = self._named[what]
-        named.update(dict.fromkeys(names[: MOST_NAMED - len(named)]))
+        for name in names:
+            size = self._named_bytes[what] + len(name.encode())
+            if name not in named and len(named) < MOST_NAMED and size <= MOST_NAMED_BYTES:
+                named[name] = None
+                self._named_bytes[what] = size
 
     def summary(self) -> ToolAudit | None:
         """Return what the tools did, with the lines; None where none was called."""

@@ -10,6 +10,8 @@ from schemas.api.jobs import Money
 from schemas.messages.base import AdapterVersion, AgentId, Identifier, KeptApart, Record, Score, Sentences, Timestamp
 
 MOST_AGENTS = 1000
+MOST_OF_ONE = 100
+"""Agents that a submitter may have registered at a time."""
 ProgramText = Annotated[
     dict[str, Any],
     Field(
@@ -41,7 +43,7 @@ class AgentKind(Sentences):
 class AgentState(Sentences):
     INSTALLING = "installing", "Runners get it ready; its jobs wait."
     READY = "ready", "Runners answer its tasks."
-    BROKEN = "broken", "A runner can't run it; its jobs wait until it is changed."
+    BROKEN = "broken", "A runner can't run it; its jobs wait, and runners retry each minute."
     RETIRED = "retired", "It takes no further jobs; those that it has go on."
 
 
@@ -122,6 +124,7 @@ class AgentReport(Record):
 class RunnerReport(Record):
     runner: Identifier
     agents: Annotated[tuple[AgentReport, ...], Field(max_length=2 * MOST_AGENTS)] = ()
+    keeps_programs: bool = Field(False, description="If true, programs of the revisions it reports are left out.")
 
 
 class AgentsProgram(Record):
@@ -130,7 +133,7 @@ class AgentsProgram(Record):
     name: AgentId
     model: AgentId
     revision: int
-    program: dict[str, Any]
+    program: dict[str, Any] | None = Field(None, description="Null for a revision that the runner has.")
 
 
 class AgentsPrograms(Record):

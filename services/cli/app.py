@@ -7,6 +7,7 @@ from inspect import getdoc
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from services.cli.terminal import FaultsAsSentences
 
@@ -129,6 +130,13 @@ class Commands(FaultsAsSentences):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, known, rest = super().resolve_command(ctx, args)
         return name, command(name) if name and known else known, rest
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super(TyperGroup, self).format_help(ctx, formatter)  # rich's boxes take twice as long as all else
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 app = typer.Typer(

@@ -26,4 +26,4 @@ def usage(
     for row in found["items"]:
         counts = (f"{row[name]:,}" for name in ("tasks", "prompt_tokens", "sampled_tokens"))
         shown.add_row(row["key"], *counts, row["spent"])
-    out.print(shown if found["items"] else "No job has been answered yet.")
+    out.print(shown if found["items"] else "No job has used anything yet.")

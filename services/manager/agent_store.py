@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, Select, delete, exists, func, insert, select, true, update
+from sqlalchemy import Connection, Row, Select, delete, exists, func, insert, literal, select, true, update
 
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
@@ -24,6 +24,7 @@ from ratchet.service.errors import NotAllowed
 from ratchet.service.prices import AgentPrices, micros, units
 from schemas.api.agents import (
     MOST_AGENTS,
+    MOST_OF_ONE,
     AgentChange,
     AgentKind,
     AgentMetrics,
@@ -44,11 +45,18 @@ HEARD_S = 15.0
 """Seconds for which a runner's last word counts."""
 WRITTEN_EVERY_S = 5.0
 NEWEST_SCORES = 100
+MOST_FOR_STRANGERS = {"seconds": 86_400, "output_kb": 65_536, "disk_mb": 4096, "processes": 4096}
+"""Limits of a program may not be higher where it is registered: the runner itself holds its output and its files."""
+MOST_FILES = 1000
 PACKAGE = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?( *,? *(===?|[~!<>]=|[<>]) *[A-Za-z0-9.*+!_-]+)*"
 )
 """A requirement that pip can't read as an option, a path or an address."""
 NO_RUNNER = "no runner has taken it yet: one takes it that has RATCHET_MANAGER_URL and RATCHET_RUNNER_AGENTS"
+
+
+_HAS_JOBS = exists().where(jobs.c.agent_id == agents.c.name)
+_HAS_USED = exists().where(daily_usage.c.agent_id == agents.c.name)
 
 
 class Registration(NamedTuple):
@@ -80,7 +88,7 @@ def add(
     """Register an agent. The same one again changes nothing. Raises Problem."""
     owner, tenant = caller.owner if caller.own_only else None, caller.tenant
     rules = AgentRules.model_validate(asked.model_dump())
-    check_rules(rules, asked.name, prices)
+    check_rules(rules, asked.name, prices, caller)
     known = _find(connection, asked.name)
     if known is not None and not known.retired:
         if (known.tenant, known.owner, known.model, _rules(known)) != (tenant, owner, model, rules):
@@ -90,9 +98,13 @@ def add(
         raise NotAllowed(
             f"agent {asked.name!r} was removed, and jobs of it still run: cancel them, or take another name"
         )
+    if known is not None and (known.tenant, known.owner) != (tenant, owner) and _was_used(connection, asked.name):
+        raise NotAllowed(f"agent {asked.name!r} was somebody else's, who had jobs of it: take another name")
     there = select(func.count()).select_from(agents).where(~agents.c.retired)
-    if connection.execute(there).scalar_one() >= MOST_AGENTS:
-        raise Problem(429, "Too many agents", f"a manager has at most {MOST_AGENTS:,} agents", "too-many-agents")
+    own = there.where(agents.c.tenant == tenant, agents.c.owner == owner)
+    for count, most, whose in ((there, MOST_AGENTS, "a manager"), (own, MOST_OF_ONE, "a submitter")):
+        if connection.execute(count).scalar_one() >= most:
+            raise Problem(429, "Too many agents", f"{whose} has at most {most:,} agents", "too-many-agents")
     values: dict[str, Any] = {
         "owner": owner,
         "tenant": tenant,
@@ -112,7 +124,12 @@ def add(
 
 
 def change(
-    connection: Connection, name: str, wanted: AgentChange, prices: Mapping[str, AgentPrices], now: float
+    connection: Connection,
+    name: str,
+    wanted: AgentChange,
+    prices: Mapping[str, AgentPrices],
+    caller: Caller,
+    now: float,
 ) -> RegisteredAgent:
     """Change the fields that are given. Another program is another revision. Raises Problem, NotAllowed."""
     row = _must_find(connection, name)
@@ -123,7 +140,7 @@ def change(
     if empty := [field for field in ("kind", "program", "tools", "needs_approval") if given.get(field, 0) is None]:
         raise Problem(422, "Not an agent", f"{empty[0]} can't be null", "bad-agent")
     rules = before.model_copy(update=given)
-    check_rules(rules, name, prices.get(name) or prices.get(row.model))
+    check_rules(rules, name, prices.get(name) or prices.get(row.model), caller)
     values = {
         "rules": rules.model_dump_json(),
         "budget": None if rules.budget is None else micros(rules.budget),
@@ -140,7 +157,7 @@ def retire(connection: Connection, name: str, now: float) -> RegisteredAgent:
     return _show(connection, _must_find(connection, name), now)
 
 
-def check_rules(rules: AgentRules, name: str, prices: AgentPrices | None) -> None:
+def check_rules(rules: AgentRules, name: str, prices: AgentPrices | None, caller: Caller) -> None:
     """Raises Problem for a program that can't be run for strangers, and for a kind that lacks what it needs."""
     try:
         program = Program.model_validate(rules.program)
@@ -150,6 +167,13 @@ def check_rules(rules: AgentRules, name: str, prices: AgentPrices | None) -> Non
         raise _bad("program.binds: it can bind no folder of a runner: give it its files as `data`")
     if program.image is not None and program.image.pull is None:
         raise _bad("program.image: only an image that is pulled by its digest")
+    if program.image is not None and (caller.own_only or caller.is_bound):
+        raise _bad("program.image: a runner asks the image's host for it, so only an operator of all tenants names one")
+    for limit, most in MOST_FOR_STRANGERS.items():
+        if getattr(program.limits, limit) > most:
+            raise _bad(f"program.limits.{limit}: at most {most:,}")
+    if len(program.data) > MOST_FILES:
+        raise _bad(f"program.data: at most {MOST_FILES:,} files: make a package of them (requirements)")
     if odd := next((one for one in program.requirements if not PACKAGE.fullmatch(one)), None):
         raise _bad(f"program.requirements: {odd[:100]!r} is no name and version of a package")
     if strange := unknown_tool(rules.tool_policy or ()):
@@ -262,15 +286,24 @@ def take_report(connection: Connection, report: RunnerReport, now: float) -> lis
     gone = (agent_reports.c.runner == report.runner) & agent_reports.c.name.in_(list(known))
     if known:
         connection.execute(delete(agent_reports).where(gone))
-    return wanted_programs(connection)
+    has = {one.name: one.revision for one in report.agents} if report.keeps_programs else {}
+    return wanted_programs(connection, has)
 
 
-def wanted_programs(connection: Connection) -> list[AgentsProgram]:
-    """Return the programs of agents that are not retired, and of those that have open tasks still."""
+def wanted_programs(connection: Connection, has: Mapping[str, int]) -> list[AgentsProgram]:
+    """Return the programs of agents that are not retired, and of those that have open tasks still.
+
+    `has`: revisions whose programs the runner has: they may have a megabyte each, and it asks twice a second.
+    """
     has_tasks = exists().where(jobs.c.agent_id == agents.c.name, IS_HELD)
     rows = connection.execute(select(agents).where(~agents.c.retired | has_tasks).order_by(agents.c.name))
     return [
-        AgentsProgram(name=row.name, model=row.model, revision=row.revision, program=_program_of(_rules(row)))
+        AgentsProgram(
+            name=row.name,
+            model=row.model,
+            revision=row.revision,
+            program=None if has.get(row.name) == row.revision else _program_of(_rules(row)),
+        )
         for row in rows
     ]
 
@@ -286,8 +319,7 @@ def _program_of(rules: AgentRules) -> dict[str, Any]:
 def forget_old(connection: Connection, now: float, keep_s: float) -> None:
     """Forget what runners said that have been silent for long, and agents that were removed long ago."""
     connection.execute(delete(agent_reports).where(agent_reports.c.reported_at < now - 20 * HEARD_S))
-    has_jobs = exists().where(jobs.c.agent_id == agents.c.name)
-    old = agents.c.retired & (agents.c.changed_at <= now - keep_s) & ~has_jobs
+    old = agents.c.retired & (agents.c.changed_at <= now - keep_s) & ~_HAS_JOBS & ~_HAS_USED
     connection.execute(delete(agents).where(old))
 
 
@@ -359,6 +391,12 @@ def state_of(retired: bool, revision: int, reports: Iterable[Any]) -> tuple[Agen
 def _open_tasks(connection: Connection, name: str) -> int:
     count = select(func.sum(jobs.c.waiting + jobs.c.released)).where(jobs.c.agent_id == name, IS_HELD)
     return int(connection.execute(count).scalar() or 0)
+
+
+def _was_used(connection: Connection, name: str) -> bool:
+    """Tell whether there are jobs of it, or anything was used by one: so the budget of its name is not untouched."""
+    used = select(literal(1)).where(_HAS_JOBS | _HAS_USED, agents.c.name == name)
+    return connection.execute(used).first() is not None
 
 
 def _rules(row: Row[Any]) -> AgentRules:

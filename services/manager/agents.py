@@ -67,7 +67,7 @@ class Agents:
         return await self._change(
             name,
             caller,
-            lambda connection: agent_store.change(connection, name, wanted, self._prices, time.time()),
+            lambda connection: agent_store.change(connection, name, wanted, self._prices, caller, time.time()),
         )
 
     async def retire(self, name: str, caller: Caller) -> RegisteredAgent:

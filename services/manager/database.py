@@ -36,6 +36,8 @@ LOCK = 7_283_311_001
 AWAY = (OperationalError, InterfaceError, NoConnection)
 CONNECT_S = 5
 ANSWERS_WITHIN_MS = 60_000
+KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+"""For the server: it ends the session of a manager that is gone, whose lock would keep the others from releasing."""
 WRITES = {"writes": True}
 """An option of connections whose transactions write."""
 SILENT_S = 8.0
@@ -208,7 +210,11 @@ class Database:
         """Begin a transaction that writes: in a thread, for it may have to wait for the lock of another program."""
         with self._use_engine() as engine:
             connection = engine.connect().execution_options(**WRITES)
-            connection.begin()
+            try:
+                connection.begin()
+            except BaseException:
+                connection.close()
+                raise
             return connection
 
     def _make(self, connection: Connection, writes: Iterable[_Write]) -> None:
@@ -267,6 +273,7 @@ class Database:
         try:
             with self._engine.begin() as connection:
                 if not self.is_sqlite:
+                    connection.execute(text("SET LOCAL statement_timeout = 0"))  # a migration may take minutes
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK + 1})
                 self._migrate(connection)
         except AWAY as error:
@@ -275,7 +282,7 @@ class Database:
     def _make_engine(self, *, reads: bool = False) -> Engine:
         """`reads`: for reading alone, outside of transactions."""
         if not self.is_sqlite:
-            options = f"-c statement_timeout={ANSWERS_WITHIN_MS}"
+            options = f"-c statement_timeout={ANSWERS_WITHIN_MS} {KEEPALIVE}"
             arguments = {"connect_timeout": CONNECT_S, "tcp_user_timeout": 1000 * CONNECT_S, "options": options}
             return create_engine(self._url, pool_size=4, pool_pre_ping=True, connect_args=arguments)
         engine = create_engine(self._url, pool_size=4, connect_args={"timeout": 1 if reads else 30})

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import StatementError
 
 from ratchet.client import AsyncFleet
 from ratchet.service import failpoint
-from ratchet.service.errors import RatchetError, RegistryError
+from ratchet.service.errors import RatchetError, RegistryError, one_line
 from ratchet.service.prices import Prices
 from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
@@ -26,11 +29,11 @@ from schemas.messages.training import TrainRequest
 from services.manager import metrics
 from services.manager.database import Database
 from services.manager.job_store import OPEN
-from services.manager.ledger import quotas_of
+from services.manager.ledger import limits_of
 from services.manager.order import Lanes
 from services.manager.release import STORED_AT_ONCE, expire, release, released_tasks, store
 from services.manager.settings import ManagerSettings
-from services.manager.tables import IS_HELD, jobs
+from services.manager.tables import IS_HELD, jobs, quotas
 from services.manager.trainings import look_at_runs, open_runs, show_stages
 
 log = Log("manager")
@@ -44,6 +47,9 @@ EXPIRE_EVERY_S = 1.0
 FOLLOW_EVERY_S = 1.0
 """Between two looks at the training runs of jobs."""
 DAY_S = 86_400.0
+BRIEF_S = 0.05
+"""Seconds that a transaction may hold up the event loop for."""
+T = TypeVar("T")
 
 
 class Dispatcher:
@@ -65,6 +71,8 @@ class Dispatcher:
         self._running: asyncio.Task[None] | None = None
         self._trouble: str | None = None
         self._expired_at = -EXPIRE_EVERY_S
+        self._took: dict[str, float] = {}
+        """Seconds that the last transaction of each act took."""
 
     def start(self) -> None:
         self._running = asyncio.create_task(self._run())
@@ -87,7 +95,10 @@ class Dispatcher:
         while True:
             try:
                 if await self._database.leads():
-                    await self._dispatch()
+                    try:
+                        await self._dispatch()
+                    finally:
+                        metrics.quota_used.clear()
                 self._trouble = None
             except RatchetError as error:
                 if self._trouble != str(error):
@@ -117,7 +128,7 @@ class Dispatcher:
             self._trouble = None
             self._changed.clear()
             expires = time.monotonic() - self._expired_at >= EXPIRE_EVERY_S
-            new = await self._database.write(partial(self._release, expires=expires), brief=not expires)
+            new = await self._write("release", partial(self._release, expires=expires), brief=not expires)
             failpoint.reach("tasks-released")
             if new:
                 await _submit(fleet, new)
@@ -147,12 +158,39 @@ class Dispatcher:
 
     async def _store(self, results: list[Result]) -> None:
         for first in range(0, len(results), STORED_AT_ONCE):
-            some = partial(store, results=results[first : first + STORED_AT_ONCE], now=time.time())
-            ended = await self._database.write(some, brief=True)
+            some = results[first : first + STORED_AT_ONCE]
+            try:
+                ended = await self._write("store", partial(store, results=some, now=time.time()))
+            except StatementError as error:
+                log.error("unstorable", f"results can't be stored, and are stored one by one: {error}")
+                ended = Counter()
+                for one in some:
+                    ended += await self._store_alone(one)
             failpoint.reach("results-stored")
             for state, count in ended.items():
                 metrics.ended.labels(state).inc(count)
         self.wake()
+
+    async def _store_alone(self, result: Result) -> Counter[str]:
+        """Store a Result; where the database refuses what it has, the task ends as failed."""
+        try:
+            return await self._database.write(partial(store, results=[result], now=time.time()))
+        except StatementError as error:
+            why = f"its result can't be stored: {one_line(str(error.orig), 200)}"
+            failed = Result(task_id=result.task_id, status="failed", reason=why)
+            return await self._database.write(partial(store, results=[failed], now=time.time()))
+
+    async def _write(self, act: str, work: Callable[[Connection], T], *, brief: bool = True) -> T:
+        """Make a transaction, in the event loop where it is `brief` and the last one of this act was."""
+
+        def timed(connection: Connection) -> T:
+            began = time.perf_counter()
+            try:
+                return work(connection)
+            finally:
+                self._took[act] = time.perf_counter() - began
+
+        return await self._database.write(timed, brief=brief and self._took.get(act, 0.0) < BRIEF_S)
 
     async def _follow_runs(self) -> None:
         """Follow training runs by their records. Where these can't be read, runs and their jobs wait."""
@@ -186,8 +224,9 @@ async def _submit(fleet: AsyncFleet, released: Iterable[Task | TrainRequest]) ->
 
 
 def show_quotas(connection: Connection, now: float) -> None:
+    found = limits_of(connection, now, connection.execute(select(quotas.c.tenant)).scalars())
     metrics.quota_used.clear()
-    for tenant, quota in quotas_of(connection, now).items():
+    for tenant, quota in found.items():
         for limit, share in quota.used.items():
             metrics.quota_used.labels(tenant, limit).set(share)
 

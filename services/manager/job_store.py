@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -34,19 +35,28 @@ from schemas.api.jobs import (
 )
 from schemas.api.status import Interval
 from schemas.messages.result import Result
-from services.manager.limits import check_budget, check_quota, size_of
+from services.manager.limits import check_budget, check_open_tasks, check_quota, size_of
 from services.manager.submission import JobTerms, NewTask, read_tasks, task_id_of
-from services.manager.tables import jobs, tasks, transfers
+from services.manager.tables import jobs, tasks, transfers, used_ids
 
 COUNTS = ("released", "ok", "failed", "expired", "cancelled", "places", "reserved", "spent")
+MADE_UP = re.compile("job-[0-9a-f]{32}")
+"""The id of a job whose user gave it none."""
 LONGEST_KEY = 100
 """Characters of a job's id, with its tenant before it."""
 LOADING_S = 3600.0
 """Seconds until a job whose tasks stopped coming is dropped."""
 RATE_S = 60.0
+ENDED_BY_CALL = 1_000
+"""Waiting tasks of a job that its cancelling ends at once; the others end within seconds."""
 REASONS = 10
 NO_APPROVAL = "it waits for approval: an operator lets it go on with `ratchet jobs resume`"
 OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
+NOT_RUN = {
+    JobState.CANCELLED: (TaskState.CANCELLED, "its job was cancelled"),
+    JobState.EXPIRED: (TaskState.EXPIRED, "the deadline of its job passed before its turn came"),
+}
+"""How tasks end that wait when their job ends."""
 NO_ANSWER = (TaskState.FAILED, TaskState.EXPIRED, TaskState.CANCELLED)
 
 # Statements of the calls that come most often. SQLAlchemy takes as long to put one together as SQLite to answer it.
@@ -54,6 +64,7 @@ _NEW_JOB = insert(jobs)
 _NEW_TASKS = insert(tasks)
 _JOB = select(jobs).where(jobs.c.job_id == bindparam("key"))
 _LOCKED_JOB = _JOB.with_for_update()
+_USED = select(used_ids.c.attempt).where(used_ids.c.job_id == bindparam("key"))
 _OWNER = select(jobs.c.owner).where(jobs.c.job_id == bindparam("key"))
 _FIRST_PLACE_SINCE = (
     select(tasks.c.place)
@@ -124,7 +135,7 @@ def submit(
         "awaits_approval": needs_approval,
     }
     connection.execute(_NEW_JOB, values)
-    _insert_tasks(connection, job_id, new)
+    _insert_tasks(connection, job_id, new, is_named=asked.job_id is not None)
     return _job(SimpleNamespace(**values)), True
 
 
@@ -161,7 +172,7 @@ def add_tasks(
         if job.budget is not None:
             check_budget(missing, job.budget, terms, prices_of(connection, job.agent_id))
         check_quota(connection, job.tenant, missing, now)
-        _insert_tasks(connection, job_id, missing)
+        _insert_tasks(connection, job_id, missing, is_named=True)
         state, reason = _state_of_new(more=given.more, needs_approval=job.awaits_approval)
         values: dict[str, Any] = {"state": state, "reason": reason, "changed_at": now, "served_at": now}
         values |= {"tasks": jobs.c.tasks + len(missing), "waiting": jobs.c.waiting + len(missing)}
@@ -178,7 +189,11 @@ def drop_loading(connection: Connection, job_id: str) -> None:
 
 
 def drop(connection: Connection, job_id: str) -> None:
-    """Forget a job and its tasks."""
+    """Forget a job and its tasks, but for the ids that they had in the fleet, which answers an id once."""
+    last = connection.execute(select(func.max(tasks.c.attempt)).where(tasks.c.job_id == job_id)).scalar()
+    if last is not None and not MADE_UP.fullmatch(own_id(job_id)):
+        connection.execute(delete(used_ids).where(used_ids.c.job_id == job_id))
+        connection.execute(insert(used_ids).values(job_id=job_id, attempt=last))
     connection.execute(delete(tasks).where(tasks.c.job_id == job_id))
     connection.execute(delete(transfers).where(transfers.c.job_id == job_id))
     connection.execute(delete(jobs).where(jobs.c.job_id == job_id))
@@ -276,8 +291,9 @@ def cancel(connection: Connection, job_id: str, now: float) -> Job:
     job = _must_find(connection, job_id)
     if state_of(job).has_ended:
         return _job(job)
-    end_waiting(connection, job, TaskState.CANCELLED, "its job was cancelled", now)
-    return _change(connection, job_id, JobState.CANCELLED, "somebody cancelled it", now)
+    _change(connection, job_id, JobState.CANCELLED, "somebody cancelled it", now)
+    end_waiting(connection, _must_find(connection, job_id), now, ENDED_BY_CALL)
+    return _job(_must_find(connection, job_id))
 
 
 def rerun(connection: Connection, job_id: str, now: float, default_deadline: float) -> Job:
@@ -296,8 +312,11 @@ def rerun(connection: Connection, job_id: str, now: float, default_deadline: flo
             state=TaskState.WAITING, attempt=tasks.c.attempt + 1, place=None, ended_at=None, reason=None, result=None
         )
     ).rowcount
-    if not again:
+    has_ended = state_of(job).has_ended
+    if not again and not (has_ended and job.waiting):
         return _job(job)
+    if has_ended:
+        check_open_tasks(connection, job.tenant, again, now)
     changed = {
         "failed": 0,
         "expired": 0,
@@ -305,10 +324,10 @@ def rerun(connection: Connection, job_id: str, now: float, default_deadline: flo
         "waiting": jobs.c.waiting + again,
         "bytes": jobs.c.bytes - size,
     }
-    if state_of(job).has_ended:
+    if has_ended:
         changed |= {
             "state": JobState.PAUSED if job.awaits_approval else JobState.RUNNING,
-            "reason": NO_APPROVAL if job.awaits_approval else f"{again:,} tasks run again",
+            "reason": NO_APPROVAL if job.awaits_approval else f"{again + job.waiting:,} tasks run again",
             "changed_at": now,
             "served_at": now,
         }
@@ -317,29 +336,39 @@ def rerun(connection: Connection, job_id: str, now: float, default_deadline: flo
     return _job(_must_find(connection, job_id))
 
 
-def end_waiting(connection: Connection, job: Row[Any], state: TaskState, reason: str, now: float) -> None:
-    """End all tasks of a job that wait, each with a place of its own."""
+def end_waiting(connection: Connection, job: Row[Any], now: float, most: int) -> int:
+    """End tasks that wait, of a job that has expired or was cancelled, each with a place of its own; at most so many.
+
+    Returns how many.
+    """
+    state, reason = NOT_RUN[state_of(job)]
     mine = and_(tasks.c.job_id == job.job_id, tasks.c.state == TaskState.WAITING)
     places = (
         select(tasks.c.n, (job.places + func.row_number().over(order_by=tasks.c.n)).label("place"))
         .where(mine)
+        .order_by(tasks.c.n)
+        .limit(most)
         .subquery()
     )
-    ended = connection.execute(
+    ended: int = connection.execute(
         update(tasks)
         .where(mine, tasks.c.n == places.c.n)
         .values(state=state, reason=reason, ended_at=now, place=places.c.place)
     ).rowcount
-    counts: dict[str, Any] = {"waiting": 0, "places": job.places + ended, state.value: jobs.c[state.value] + ended}
+    counts: dict[str, Any] = {
+        "waiting": jobs.c.waiting - ended,
+        "places": jobs.c.places + ended,
+        state.value: jobs.c[state.value] + ended,
+    }
     connection.execute(update(jobs).where(jobs.c.job_id == job.job_id).values(counts))
+    return ended
 
 
-def _insert_tasks(connection: Connection, job_id: str, new: Sequence[NewTask]) -> None:
-    rows = [
-        {"job_id": job_id, "n": one.n, "attempt": 1, "state": TaskState.WAITING, "own_id": one.own_id, "body": one.body}
-        for one in new
-    ]
-    if rows:
+def _insert_tasks(connection: Connection, job_id: str, new: Sequence[NewTask], *, is_named: bool) -> None:
+    """`is_named`: a user chose the job's id, which an earlier job may have had."""
+    used = connection.execute(_USED, {"key": job_id}).scalar() if is_named else None
+    same = {"job_id": job_id, "attempt": 1 + (used or 0), "state": TaskState.WAITING}
+    if rows := [same | {"n": one.n, "own_id": one.own_id, "body": one.body} for one in new]:
         connection.execute(_NEW_TASKS, rows)
 
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
 
 from ratchet.http.access.roles import Caller, Role
 from ratchet.http.problem import Problem
@@ -77,7 +78,10 @@ class Jobs:
                 connection, asked, agent_id, tenant, caller, prices, now, until, needs_approval=needs_approval
             )
 
-        job, is_new = await self._database.write(work, brief=len(asked.tasks) <= FEW)
+        try:
+            job, is_new = await self._database.write(work, brief=len(asked.tasks) <= FEW)
+        except IntegrityError:  # another manager has just taken a job by this id
+            job, is_new = await self._database.write(work)
         self._wake()
         return caller.show(job), is_new
 
@@ -132,9 +136,16 @@ class Jobs:
         return await self._change(job_id, caller, job_store.cancel)
 
     async def rerun(self, job_id: str, caller: Caller) -> Job:
-        return await self._change(
-            job_id, caller, lambda c, key, now: job_store.rerun(c, key, now, self._default_deadline(now))
-        )
+        def work(connection: Connection, key: str, now: float) -> Job:
+            job = job_store.rerun(connection, key, now, self._default_deadline(now))
+            usable = job.agent_id in self._settings.agents or agent_store.find_usable(
+                connection, job.agent_id, caller, now
+            )
+            if not usable:
+                raise NotFound(f"agent {job.agent_id!r}, whose job {job_id!r} was, is not there any more")
+            return job
+
+        return await self._change(job_id, caller, work)
 
     async def set_quota(self, tenant: str, given: TenantQuota) -> TenantUse:
         use = await self._database.write(lambda connection: limits.set_quota(connection, tenant, given, time.time()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from ratchet.http.problem import Problem
 from ratchet.service.prices import AgentPrices, micros, most_cost, units
@@ -12,6 +12,8 @@ from schemas.api.jobs import TenantQuota, TenantUse, UsageKey, UsageRow
 from services.manager.ledger import Quota, limits_of, next_day, no_bytes, no_tokens, quotas_of
 from services.manager.submission import JobTerms, NewTask, read_body
 from services.manager.tables import USED, daily_usage, jobs, quotas, usage
+
+_LOCKED = select(quotas.c.tenant).where(quotas.c.tenant == bindparam("its")).with_for_update()
 
 
 def check_budget(new: Iterable[NewTask], budget: int, job: JobTerms, prices: AgentPrices | None) -> None:
@@ -27,14 +29,7 @@ def check_budget(new: Iterable[NewTask], budget: int, job: JobTerms, prices: Age
 
 def check_quota(connection: Connection, tenant: str, tasks: Sequence[NewTask], now: float) -> None:
     """Raises Problem for a tenant that may have no further tasks."""
-    new, size = len(tasks), size_of(tasks)
-    quota = limits_of(connection, now, [tenant])[tenant]
-    if quota.open_tasks is not None and quota.is_open + new > quota.open_tasks:
-        why = (
-            f"the tenant {tenant!r} has {quota.is_open:,} open tasks and may have {quota.open_tasks:,}; these are "
-            f"{new:,} more: submit them when some have ended"
-        )
-        raise Problem(429, "Too many open tasks", why, "open-tasks")
+    quota, size = check_open_tasks(connection, tenant, len(tasks), now), size_of(tasks)
     if not quota.has_bytes(size):
         why = f"these tasks have {size:,} bytes. {no_bytes(tenant, quota)}"
         raise Problem(429, "Too many bytes", why, "bytes")
@@ -47,6 +42,19 @@ def check_quota(connection: Connection, tenant: str, tasks: Sequence[NewTask], n
             f"It does not reset: an operator raises it"
         )
         raise Problem(402, "Budget is used up", why, "tenant-budget")
+
+
+def check_open_tasks(connection: Connection, tenant: str, new: int, now: float) -> Quota:
+    """Return the tenant's quota, which no other manager looks at until this transaction ends. Raises Problem."""
+    connection.execute(_LOCKED, {"its": tenant})
+    quota = limits_of(connection, now, [tenant])[tenant]
+    if quota.open_tasks is not None and quota.is_open + new > quota.open_tasks:
+        why = (
+            f"the tenant {tenant!r} has {quota.is_open:,} open tasks and may have {quota.open_tasks:,}; these are "
+            f"{new:,} more: submit them when some have ended"
+        )
+        raise Problem(429, "Too many open tasks", why, "open-tasks")
+    return quota
 
 
 def size_of(tasks: Iterable[NewTask]) -> int:

@@ -23,7 +23,7 @@ jobs = Table(
     METADATA,
     Column("job_id", String(100), primary_key=True),
     Column("tenant", String(100), nullable=False),
-    Column("owner", String(100)),
+    Column("owner", String(200)),
     Column("agent_id", String(63), nullable=False),
     Column("state", String(16), nullable=False),
     Column("reason", Text),
@@ -81,6 +81,13 @@ tasks = Table(
     Index("tasks_by_state", "job_id", "state", "n"),
     Index("tasks_by_place", "job_id", "place"),
     Index("tasks_by_end", "job_id", "ended_at", "place"),
+)
+
+used_ids = Table(  # of jobs that are forgotten: a new job by the same id has tasks of other ids in the fleet
+    "used_ids",
+    METADATA,
+    Column("job_id", String(100), primary_key=True),
+    Column("attempt", Integer, nullable=False),  # the last one of its tasks
 )
 
 transfers = Table(
@@ -142,7 +149,7 @@ agents = Table(
     "agents",
     METADATA,
     Column("name", String(63), primary_key=True),
-    Column("owner", String(100)),
+    Column("owner", String(200)),
     Column("tenant", String(32), nullable=False, server_default="default"),
     Column("model", String(63), nullable=False),
     Column("rules", Text, nullable=False),  # AgentRules, as JSON

@@ -105,11 +105,12 @@ class Registered:
             for name, one in self._known.items()
             if name in self._wanted
         )
-        body = RunnerReport(runner=self.runner, agents=reports).model_dump(mode="json")
+        body = RunnerReport(runner=self.runner, agents=reports, keeps_programs=True).model_dump(mode="json")
         answer = await self.http.post(f"{self.url}/v1/runner-reports", json=body)
         if not answer.is_success:
             raise RatchetError(f"the manager refuses this runner ({answer.status_code}): {one_line(answer.text, 200)}")
-        self._wanted = {one.name: one for one in AgentsPrograms.model_validate_json(answer.content).items}
+        items = AgentsPrograms.model_validate_json(answer.content).items
+        self._wanted = {one.name: self._wanted[one.name] if one.program is None else one for one in items}
         self.fetches += 1
         for name in self._known.keys() - self._wanted.keys() - self._preparing.keys():
             self._known[name] = self._known[name]._replace(revision=GONE)  # by that name another one may come
@@ -173,7 +174,7 @@ class Registered:
         name = f"registered-{wanted.name}"
         if program.requirements or program.tools or program.image is not None:
             async with self._installing:
-                await self._install(name, wanted.program)
+                await self._install(name, wanted.program or {})
         return await asyncio.to_thread(program.with_requirements, name, Environments(self.environments), "nothing")
 
     async def _install(self, name: str, program: dict[str, object]) -> None:

@@ -3,16 +3,20 @@ that of the job, and for naming this process.
 
 setpriv    an own user id, where we are root; nothing of our privileges
 choom      the first to go where memory runs out
-prlimit    no core file, the largest file, CPU seconds, memory of each process
+prlimit    no core file; the largest file, CPU seconds, memory, open files of each process; processes, where we are root
 bwrap      its own users, processes, network, mounts, IPC, host name and cgroups; no capabilities; system calls filtered
-sh         processes are counted inside, where they are the sandbox's own; says that all is set up, waits for the word
+sh         says that all is set up, waits for the word, sets the job's variables
 the job's command
+
+The shell may come from an image, so no limit is left to it, but for fewer open files than the job has files. Where we
+are not root, running.py limits the processes before bwrap starts the first.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import resource
 import secrets
 import shutil
@@ -53,22 +57,34 @@ OURS = frozenset(("dev", "proc", "run", "sys", "task", "tmp", "workspace"))
 MOST_AT_TOP = 100
 """The most folders at the top: each is an argument of bubblewrap."""
 
+FILES_OF_BWRAP = 32
+"""The most files that bubblewrap has open beside those that it is given for the job."""
+
 HANDSHAKE = (
-    'ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit 125\n'
-    'ulimit -n "$2" || exit 125\n'
+    'ulimit -n "$1" || exit 125\n'
     "echo || exit 125\n"
     "read -r word || exit 125\n"
-    'shift 2\nexec "$@"\n'
+    "shift\n"
+    'while [ "$1" != -- ]; do command export "$1"; shift; done 2>/dev/null\n'
+    'shift\nexec "$@"\n'
 )
-"""The handshake over stdout and stdin, before the job has them: a shell reads no further than the line's end."""
+"""The handshake over stdout and stdin, before the job has them: a shell reads no further than the line's end.
+
+Variables such as LD_PRELOAD would have the job's code run in the shell, so it sets them after that; by `command`, for
+else it would end where it can't set one."""
+
+OF_SHELLS = frozenset(("UID", "EUID", "PPID"))
+"""Variables that bash lets nobody set, but passes on as they came."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
     """Descriptors that bubblewrap reads or writes. `job` are the job's files, by path in the workspace; `data` others
-    that it sees, by their path inside. `channel`: a Unix socket that takes the sockets that listen inside, if any."""
+    that it sees, by their path inside. `channel`: a Unix socket that takes the sockets that listen inside, if any.
+    `start`: nothing is started inside before this has something to read."""
 
     status: int
+    start: int
     passwd: int
     group: int
     filters: Sequence[int]
@@ -97,14 +113,15 @@ def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: 
     return [
         *(_own_user() if as_root else ()),
         *("choom", "-n", "1000", "--"),
-        *_process_limits(job.limits, memory_is_held=memory_is_held),
+        *_process_limits(job, as_root=as_root, memory_is_held=memory_is_held),
         *("bwrap", *_namespaces(opened), *(("--disable-userns",) if own_proc else ())),
         *(*_root(job, opened), *(OWN_PROC if own_proc else ("--dir", "/proc")), *_workspace(job, opened)),
         *_environment(job),
         *("--remount-ro", "/", "--"),
         *_listening(job, opened),
-        *("/bin/sh", "-c", HANDSHAKE, half_started.owner(), str(job.limits.processes), str(job.limits.open_files)),
-        *job.command,
+        *("/bin/sh", "-c", HANDSHAKE, half_started.owner(), str(job.limits.open_files)),
+        *(f"{name}={value}" for name, value in job.environment.items() if not _passes_through(name)),
+        *("--", *job.command),
     ]
 
 
@@ -127,26 +144,36 @@ def _own_user() -> Iterator[str]:
     yield from ("--inh-caps=-all", "--bounding-set=-all", "--")
 
 
-def _process_limits(limits: Limits, *, memory_is_held: bool) -> Iterator[str]:
+def _process_limits(job: Job, *, as_root: bool, memory_is_held: bool) -> Iterator[str]:
+    limits = job.limits
     yield from ("prlimit", "--core=0:0", f"--fsize={limits.file_bytes}")
     yield f"--cpu={math.ceil(limits.cpu_s)}:{math.ceil(limits.cpu_s) + 1}"
-    yield from ("--memlock=0:0", "--msgqueue=0:0", f"--sigpending={_most_signals()}")
+    yield from ("--memlock=0:0", "--msgqueue=0:0", f"--sigpending={_at_most(resource.RLIMIT_SIGPENDING, MOST_SIGNALS)}")
+    given = len(job.files) + len(job.data) + len(job.descriptors)
+    yield f"--nofile={_at_most(resource.RLIMIT_NOFILE, max(limits.open_files, given + FILES_OF_BWRAP))}"
+    if as_root:  # the run's user has no other processes, but for one of bubblewrap's outside
+        yield f"--nproc={most_processes(limits, outside=1)}"
     if not memory_is_held:
         yield f"--data={limits.memory_bytes}"
     yield "--"
 
 
-def _most_signals() -> int:
-    """No more than this process may have: nobody without capabilities could raise it."""
-    _, own = resource.getrlimit(resource.RLIMIT_SIGPENDING)
-    return MOST_SIGNALS if own == resource.RLIM_INFINITY else min(MOST_SIGNALS, own)
+def most_processes(limits: Limits, outside: int = 0) -> int:
+    """Return the limit on a run's processes: there are at least the first one inside and the command."""
+    return _at_most(resource.RLIMIT_NPROC, max(limits.processes, 2) + outside)
+
+
+def _at_most(kind: int, wanted: int) -> int:
+    """Return `wanted`, or what this process may have if that is less: nobody without capabilities could raise it."""
+    _, own = resource.getrlimit(kind)
+    return wanted if own == resource.RLIM_INFINITY else min(wanted, own)
 
 
 def _namespaces(opened: OpenFiles) -> Iterator[str]:
     yield from ("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session")
     yield from ("--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox")
     yield from ("--uid", str(INSIDE), "--gid", str(INSIDE))
-    yield from ("--json-status-fd", str(opened.status))
+    yield from ("--json-status-fd", str(opened.status), "--block-fd", str(opened.start))
     for program in opened.filters:
         yield from ("--add-seccomp-fd", str(program))
 
@@ -231,6 +258,12 @@ def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:
 
 
 def _environment(job: Job) -> Iterator[str]:
-    given = {"PATH": PATH, "HOME": WORKSPACE, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "sandbox", **job.environment}
+    given = {"PATH": PATH, "HOME": WORKSPACE, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "sandbox"}
+    given |= {name: value for name, value in job.environment.items() if _passes_through(name)}
     for name, value in given.items():
         yield from ("--setenv", name, value)
+
+
+def _passes_through(name: str) -> bool:
+    """Tell whether a shell can't set the variable, nor runs otherwise because of it."""
+    return name in OF_SHELLS or not (re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) or name.startswith("BASH_FUNC_"))

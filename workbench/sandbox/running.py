@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -142,10 +143,14 @@ def _start(
     with ExitStack() as files:
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
         files.callback(os.close, status_read)
+        start_read, start_write = os.pipe2(os.O_CLOEXEC)
+        files.callback(os.close, start_write)
         with ExitStack() as given:
             given.callback(os.close, status_write)
+            given.callback(os.close, start_read)
             opened = bubblewrap.OpenFiles(
                 status=status_write,
+                start=start_read,
                 passwd=_memory_file(given, bubblewrap.PASSWD),
                 group=_memory_file(given, bubblewrap.GROUP),
                 filters=[_memory_file(given, program) for program in filters],
@@ -158,6 +163,7 @@ def _start(
             )
             passed = (  # bubblewrap closes what it is told of; nobody would close the rest
                 opened.status,
+                opened.start,
                 opened.passwd,
                 opened.group,
                 *opened.filters,
@@ -180,7 +186,7 @@ def _start(
                 )
             except OSError as error:
                 raise SandboxError(f"the sandbox can't be started: {error}") from error
-        run = _Run(job, process, status_read, group)
+        run = _Run(job, process, status_read, start_write, group)
         try:
             yield run
         finally:
@@ -200,8 +206,10 @@ def _memory_file(stack: ExitStack, content: bytes) -> int:
 class _Run:
     """`first` is the first process of the sandbox's process namespace: when it is gone, all are."""
 
-    def __init__(self, job: Job, process: subprocess.Popen[bytes], status: int, group: RunGroup | None) -> None:
-        self._job, self._process, self._status, self._group = job, process, status, group
+    def __init__(
+        self, job: Job, process: subprocess.Popen[bytes], status: int, start: int, group: RunGroup | None
+    ) -> None:
+        self._job, self._process, self._status, self._start, self._group = job, process, status, start, group
         assert process.stdin and process.stdout and process.stderr
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         for stream in (self._stdin, self._stdout, self._stderr):
@@ -239,8 +247,6 @@ class _Run:
                 self._read(descriptor)
             if self._stdout.fileno() not in self._open and not self._out:
                 raise SandboxError(self._start_fault())
-        while self._first is None:
-            self._read_status()
         del self._out[:1]
         return True
 
@@ -255,8 +261,19 @@ class _Run:
         self._first = int(json.loads(line)["child-pid"])
         try:
             self._pidfd = os.pidfd_open(self._first)
-        except ProcessLookupError:  # it could not be set up, and is gone already
+            self._limit_processes(self._first)
+            os.write(self._start, b"\n")
+        except (ProcessLookupError, BrokenPipeError):  # it could not be set up, and is gone already
             raise SandboxError(self._start_fault()) from None
+
+    def _limit_processes(self, first: int) -> None:
+        """Limit them where the kernel counts those of the sandbox's user namespace; outside it counts all of our user.
+
+        A run that root starts has a user of its own, and its limit from the command line.
+        """
+        if os.geteuid() != 0:
+            most = bubblewrap.most_processes(self._job.limits)
+            resource.prlimit(first, resource.RLIMIT_NPROC, (most, most))
 
     def _start_fault(self) -> str:
         with suppress(OSError):

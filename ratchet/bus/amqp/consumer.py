@@ -94,12 +94,18 @@ class Consumer:
         await self._first
 
     def trouble(self) -> str | None:
+        if lost := self.subscription_trouble():
+            return lost
+        stands = self._progress.trouble(time.monotonic())
+        return f"{self.queue!r}: {stands}" if stands else None
+
+    def subscription_trouble(self) -> str | None:
+        """Return why no deliveries come, whatever becomes of those in hand."""
         if self._trouble:
             return f"not consuming {self.queue!r}: {self._trouble}"
         if self._task is not None and self._task.done() and not self._draining.is_set():
             return f"not consuming {self.queue!r}: the loop that keeps it subscribed has ended; restart this process"
-        stands = self._progress.trouble(time.monotonic())
-        return f"{self.queue!r}: {stands}" if stands else None
+        return None
 
     def stall_reason(self) -> str | None:
         stalled = self._progress.stall_reason(time.monotonic())

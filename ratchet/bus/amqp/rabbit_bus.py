@@ -260,6 +260,13 @@ class RabbitBus:
         )
         return next((trouble for part in parts if (trouble := part.trouble())), None)
 
+    def delivery_trouble(self, queue: str) -> str | None:
+        if self._links is None or self._state in ("draining", "stopped"):
+            return f"the bus is {self._state}"
+        of_links = (link.trouble() for link in self._links)
+        of_consumers = (one.subscription_trouble() for one in self._consumers if one.queue == queue)
+        return next((trouble for trouble in (*of_links, *of_consumers) if trouble), None)
+
     def stall_reason(self) -> str | None:
         return next((stalled for consumer in self._consumers if (stalled := consumer.stall_reason())), None)
 

@@ -134,7 +134,9 @@ RESPONSES_FRONT = Front(
 
 
 def dialects_router(service: ChatService) -> APIRouter:
-    router, kept = APIRouter(), KeptTurns(MOST_KEPT_BYTES)
+    router = APIRouter()
+    most_named = service.tasks.intake.max_message_bytes
+    kept = KeptTurns(MOST_KEPT_BYTES, most_named, "RATCHET_MAX_MESSAGE_BYTES")
 
     @router.post(MESSAGES.path, include_in_schema=False)
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS)

@@ -79,6 +79,8 @@ class Cascades:
     clock: Callable[[], datetime]
 
     def __post_init__(self) -> None:
+        self._routings: dict[str, Routing] = {}
+        """By open tasks: one that is handled again, since the disk was full, keeps its place in the order."""
         self._waiting: dict[str, Waiting] = {}
         self._waits_for: dict[str, str] = {}
         """The user's task that waits, by the big model's."""
@@ -133,7 +135,7 @@ class Cascades:
         if work.task_id in self._waiting:
             return None
         big_task, answer = big_task_of(work.task_id), await self._answer_to(work.task_id)
-        routing = one.route(work, lines)
+        routing = self._routing_of(one, work, lines)
         if routing.to == "small":
             return with_routing(lines, routing)
         if answer is not None:
@@ -155,7 +157,7 @@ class Cascades:
         answer = await self._answer_to(work.task_id) if one is not None else None
         if one is None or answer is None or answer[0].sample is None:
             return None
-        return lambda lines: one.close_lines(lines, one.route(work, lines), answer)
+        return lambda lines: one.close_lines(lines, self._routing_of(one, work, lines), answer)
 
     def note_closed(self, work: Work, lines: Sequence[Interaction]) -> None:
         """A task has its lines in the log."""
@@ -168,10 +170,11 @@ class Cascades:
         self._answers.pop(big_task, None)
         self._to_ask.pop(big_task, None)
         self._waits_for.pop(big_task, None)
-        waiting, routing = self._waiting.pop(work.task_id, None), lines[0].cascade
+        self._waiting.pop(work.task_id, None)
+        routed, routing = self._routings.pop(work.task_id, None), lines[0].cascade
         if routing is None:
-            if waiting is not None and one.trial is not None:
-                one.trial.resolve(waiting.routing.order, None)
+            if routed is not None and one.trial is not None:
+                one.trial.resolve(routed.order, None)
             return
         one.note_closed(lines, routing)
         if routing.is_unit:
@@ -207,6 +210,12 @@ class Cascades:
     def _of(self, work: Work) -> AgentCascade | None:
         one = self.agents.get(work.agent_id)
         return one if one is not None and one.routes(work) else None
+
+    def _routing_of(self, one: AgentCascade, work: Work, lines: list[Interaction]) -> Routing:
+        """Route an open task, once."""
+        if work.task_id not in self._routings:
+            self._routings[work.task_id] = one.route(work, lines)
+        return self._routings[work.task_id]
 
     def _asking(self, work: Work) -> AgentCascade | None:
         """Return the cascade whose big model is asked in this task of the fleet's own."""
@@ -284,13 +293,13 @@ class Cascades:
         trial = unit.of.trial
         assert trial is not None
         big_task = big_task_of(unit.task_id)
-        if not routing.is_audited:
+        if routing.to == "big" and routing.big is None:
+            trial.resolve(unit.order, None)
+        elif not routing.is_audited:
             trial.resolve(unit.order, Pair())
         elif routing.to == "small":
             self._units[big_task] = unit
             self._to_ask[big_task] = unit.of, work
-        elif routing.big is None:
-            trial.resolve(unit.order, None)
         else:
             self._units[big_task] = unit
             self.audits.ask_pair(
@@ -298,11 +307,12 @@ class Cascades:
             )
 
     async def _judge_small(self, unit: Unit, answer: Sequence[Interaction] | str) -> None:
-        """The small model answered, and the big one beside it. A unit that it failed to answer is left out."""
+        """The small model answered, and the big one beside it. A unit that one failed to answer is left out."""
         trial, big_task = unit.of.trial, big_task_of(unit.task_id)
         assert trial is not None
         found = await self.ledger.logged_task(unit.task_id)
-        if isinstance(answer, str) or answer[0].sample is None or found is None:
+        # The small model's answer may have been routed, and the disk too full to log it before the deadline.
+        if isinstance(answer, str) or answer[0].sample is None or found is None or found[1][0].sample is None:
             self._units.pop(big_task, None)
             trial.resolve(unit.order, None)
             return

@@ -34,7 +34,7 @@ class Totals:
     big_cost: float = 0.0
     day: date | None = None
     today: float = 0.0
-    """Spent on the big model on `day`."""
+    """Spent on the big model on `day`, and what answers that did not come in time may have cost."""
 
 
 @dataclass(slots=True)
@@ -66,13 +66,14 @@ class Spending:
         self._reserved[big_task_id] = self._most(work)
 
     def settle(self, big_task_id: str, lines: Sequence[Interaction], today: date) -> None:
-        """The big model has answered, or not."""
-        most = self._reserved.pop(big_task_id, 0.0)
+        """The big model has answered, or not. What ended before its answer came may be billed: today counts the most."""
+        most, totals = self._reserved.pop(big_task_id, 0.0), self.totals
         if lines[0].sample is None:
+            if lines[0].status != "failed":
+                totals.day, totals.today = today, self.spent_on(today) + most
             return
         known = any(line.usage is not None or line.sampled_tokens is not None for line in lines)
         cost = _cost(usage_of(lines), self.big) if known else most
-        totals = self.totals
         totals.asked += 1
         totals.big_cost += cost
         totals.day, totals.today = today, self.spent_on(today) + cost

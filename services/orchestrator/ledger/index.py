@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     logged: int
     """The number of its samples that are in the log."""
     work: bytes | None
-    """The Work, while the task is open, or closed without an answer and its user not yet told."""
+    """The Work, while the task is open, or closed without an answer or by a kept Reward and its user not yet told."""
     result: bytes | None
     """The Result, once it is closed."""
     line: int | None = None
@@ -166,7 +166,8 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
     def settle(self, task_id: str, *, logged: int, result: bytes, lines: int = 0, status: ResultStatus = "ok") -> None:
         """A task is closed; `lines`: where its lines begin. Nothing happens where it is not known.
 
-        The first Result stays, and only samples may come later; with samples logged its Work is no longer needed.
+        The first Result stays, and only samples may come later. With samples logged its Work is no longer needed,
+        unless a Response or Reward is kept for it.
         """
         if (known := self.find(task_id)) is None:
             return
@@ -176,7 +177,7 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
                 task_id,
                 known.deadline,
                 max(known.logged, logged),
-                None if logged else known.work,
+                None if logged and task_id not in self._kept else known.work,
                 known.result or result,
                 known.line,
                 lines,
@@ -355,11 +356,14 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
             self.change("DELETE FROM kept WHERE task_id = ?", task_id)
             self._kept.discard(task_id)
 
-    def forget_responses_of_closed(self) -> None:
-        """No log says that a kept Response was used."""
+    def is_kept(self, task_id: str) -> bool:
+        """Tell whether a Response or Reward is kept for the task."""
+        return task_id in self._kept
+
+    def kept_of_closed(self) -> list[tuple[str, bytes, Position]]:
+        """Return what is still kept for closed tasks, and where their lines begin: no log says that it was used."""
         self._write()
-        for (task_id,) in self.rows("SELECT task_id FROM kept JOIN tasks USING (task_id) WHERE ended IS NOT NULL"):
-            self.forget_response(task_id)
+        return self.rows("SELECT task_id, response, lines FROM kept JOIN tasks USING (task_id) WHERE ended IS NOT NULL")
 
     def note(self, name: str) -> bytes | None:
         """Return what was written down under a name: it survives a kill, but not the loss of the index."""

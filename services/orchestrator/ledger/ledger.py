@@ -39,6 +39,7 @@ from ratchet.logs.trajectories import TrajectoryFolder, taken_out
 from ratchet.service.errors import JournalError
 from schemas.messages.base import DecodeError
 from schemas.messages.result import Result
+from schemas.messages.reward import Reward
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import CatchUp
@@ -77,7 +78,7 @@ class Ledger(IndexedLog[TaskIndex]):
         """Those that are in the index, and on their way into the log."""
         self._notes: dict[str, bytes] = {}
         self.unanswered: list[str] = []
-        """Tasks that ended without an answer and whose users may not have been told, as was found at `open`."""
+        """Tasks for which no Reward comes again and whose users may not have been told, as was found at `open`."""
         self._torn: dict[str, list[Interaction]] = {}
         self._held: dict[str, Position] = {}
         """Tasks whose lines the next start must read again, and where those begin."""
@@ -155,8 +156,8 @@ class Ledger(IndexedLog[TaskIndex]):
         """Log a task's lines from the `logged`-th on and close it; what is too long for a line goes before it.
 
         Returns its Result, and that as JSON, once all are on disk, whatever becomes of the index. Raises JournalError:
-        then nothing is. Where no Reward comes again to have a lost Result repeated (the task ended
-        without an answer), call `mark_result_sent` once the user has it.
+        then nothing is. Call `mark_result_sent` once the user has it: where no Reward comes again to have a lost Result
+        repeated (the task ended without an answer, or by a Reward that was kept), the next start does.
         """
         journal = self._journals[INTERACTIONS]
         rows, long = _split_trajectories(lines[logged:])
@@ -167,7 +168,7 @@ class Ledger(IndexedLog[TaskIndex]):
         def apply(position: Position) -> None:
             held = self._held.pop(result.task_id, position)
             self._torn.pop(result.task_id, None)
-            if not samples:
+            if not samples or self._index.is_kept(result.task_id):
                 self._held[result.task_id] = position
             begin = held if logged else position
             self._index.settle(result.task_id, logged=samples, result=body, lines=begin, status=result.status)
@@ -189,7 +190,10 @@ class Ledger(IndexedLog[TaskIndex]):
         await self._log_promise(Promise(task_id, told=True))
 
     async def keep_response(self, task_id: str, response: bytes) -> None:
-        """Keep it for the draft-shaped Reward to come; on disk when this returns. Raises JournalError."""
+        """Keep it for the draft-shaped Reward to come, or keep a Reward that waits; on disk when this returns.
+
+        It is kept until the user has the Result. Raises JournalError.
+        """
         await self._log_promise(Promise(task_id, response=response.decode()))
 
     async def shorten_promises(self) -> None:
@@ -230,9 +234,13 @@ class Ledger(IndexedLog[TaskIndex]):
         return self._torn.get(task_id, [])
 
     def mark_result_sent(self, task_id: str) -> None:
-        """The user has the Result of a task that ended without an answer. It is held on where a late group is torn."""
-        if task_id not in self._torn and self._held.pop(task_id, None) is not None:
-            with suppress(IndexUnusable):
+        """The user has the task's Result: what was held or kept to tell it is not needed, save where a late group is
+        torn.
+        """
+        was_held = task_id not in self._torn and self._held.pop(task_id, None) is not None
+        with suppress(IndexUnusable):
+            self._index.forget_response(task_id)
+            if was_held:
                 self._index.forget_work(task_id)
 
     async def check_storage(self) -> None:
@@ -323,16 +331,19 @@ class Ledger(IndexedLog[TaskIndex]):
         floor = read_start_offsets(self.folder)
         while not index.follow(self.folder, floor):
             continue
-        found = CatchUp(self.folder, index, ends).run()
-        if not self._is_open:
-            held = self._held = found.torn | found.unanswered
-            self._torn, self.unanswered = found.torn_lines, list(found.unanswered)
-            log.info("caught-up", "the index is current", lines=found.lines, tasks=index.next_sequence())
-        for task_id in found.unanswered.keys() - held.keys():
-            index.forget_work(task_id)
         for promise in (*self._logged_promises(index.position(PROMISES), ends[PROMISES]), *unlogged):
-            index.apply(promise)
-        index.forget_responses_of_closed()
+            index.apply(promise)  # before the lines: a task that something is kept for keeps its Work
+        found = CatchUp(self.folder, index, ends).run()
+        kept = index.kept_of_closed()
+        if not self._is_open:
+            by_kept_reward = {task_id: position for task_id, body, position in kept if _is_reward(body)}
+            unanswered = found.unanswered | by_kept_reward
+            held = self._held = found.torn | unanswered
+            self._torn, self.unanswered = found.torn_lines, list(unanswered)
+            log.info("caught-up", "the index is current", lines=found.lines, tasks=index.next_sequence())
+        for task_id in {*found.unanswered, *(task_id for task_id, *_ in kept)} - held.keys():
+            index.forget_response(task_id)
+            index.forget_work(task_id)
         return self._not_beyond(ends, held)
 
     def _logged_promises(self, position: Position, end: Position) -> Iterable[Promise]:
@@ -368,6 +379,15 @@ class Ledger(IndexedLog[TaskIndex]):
             begin = tail_position(self.folder, name, 1)
             newest = [line.data for line in read(self.folder, name, begin)]
         return newest[-1] if newest else None
+
+
+def _is_reward(kept: bytes) -> bool:
+    """Tell whether it is a Reward that waited for a big model: none comes again. Else it is an agent's Response."""
+    try:
+        Reward.decode(kept)
+    except DecodeError:
+        return False
+    return True
 
 
 def _split_trajectories(lines: Sequence[Interaction]) -> tuple[list[Interaction], dict[str, bytes]]:

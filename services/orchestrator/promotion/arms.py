@@ -48,6 +48,8 @@ class Arms:
         self.first: Arms = self
         """The arms of the agent whose tasks are the units of this one's experiments: of its team's first role."""
         self._open: Counter[str] = Counter()
+        self._newest_at: float | None = None
+        """When its newest task was admitted, in seconds since the epoch: the time by which experiments pace."""
 
     def lead(self, team: Mapping[str, Arms]) -> None:
         """Let these play the roles of its programs from now on."""
@@ -146,7 +148,8 @@ class Arms:
         for running, experiment, share in self._open_to(trials, unit_id, in_session):
             if sequence < running.first_sequence and not self.follows:
                 continue
-            if (assignment := experiment.arm_for(unit_id, in_session=in_session, share=share)) is not None:
+            assignment = experiment.arm_for(unit_id, in_session=in_session, share=share, at=self._newest_at)
+            if assignment is not None:
                 return self._arm_in(running, assignment, sequence)
         return self.arm(self.adapters.primary, sequence)
 
@@ -249,6 +252,7 @@ class Arms:
     def note_admitted(self, work: Work) -> None:
         """A Work is in the log; call it in the log's order."""
         self.open_work(work)
+        self._newest_at = work.admitted_at.timestamp()
         for running, experiment in self.judged_here if self.fleet is None else ():
             if work.arm.experiment_id == running.experiment_id:
                 experiment.enrol(enrolment_of(work))

@@ -8,7 +8,9 @@ nothing: a line of the pooled log says how far the fleet's own log was read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,6 +43,18 @@ WHOLE_KEPT = 10_000
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS, AUDITS)
 
 
+@contextmanager
+def rewind_on_failure(readers: Collection[LogReader]) -> Iterator[None]:
+    """Put all readers back to where they stood if the block fails, so that its lines are read again."""
+    before = [(reader, reader.position) for reader in readers]
+    try:
+        yield
+    except BaseException:
+        for reader, position in before:
+            reader.position = position
+        raise
+
+
 class FleetLogs:
     """The logs of one fleet, read on and on for what experiments count."""
 
@@ -66,13 +80,14 @@ class FleetLogs:
         return {source(self.fleet, log): reader.position for log, reader in self.readers.items()}
 
     def read(self) -> list[PooledLine]:
-        """Return what is new. Blocks; raises JournalError.
+        """Return what is new. Blocks; raises JournalError or OSError, after which the same is new again.
 
         A task's assignment is logged before its end, and is read after it: no end comes without its assignment.
         """
-        ends = list(self._lines(INTERACTIONS, Interaction))
-        audits = list(self._lines(AUDITS, AuditedTask))
-        works = list(self._lines(ASSIGNMENTS, Work))
+        with rewind_on_failure(self.readers.values()):
+            ends = list(self._lines(INTERACTIONS, Interaction))
+            audits = list(self._lines(AUDITS, AuditedTask))
+            works = list(self._lines(ASSIGNMENTS, Work))
         line_of = self._line_of
         found = [line_of(ASSIGNMENTS, line.end, one.arm, enrolment=enrolment_of(one)) for line, one in works]
         found += [line_of(AUDITS, line.end, one.arm, audit=audit_of(one)) for line, one in audits]
@@ -121,6 +136,7 @@ class EvidencePool:
         self._journal: Journal | None = None
         self._reader = LogReader(self._folder, POOLED)
         self._unwritten: list[PooledLine] = []
+        self._uncounted = deque[PooledLine]()
         self._ended = set[str]()
         """Experiments of which the registry knows nothing any more."""
 
@@ -162,7 +178,10 @@ class EvidencePool:
         return found | {POOLED: self._journal.end}
 
     async def turn(self) -> None:
-        """Pool what is new in the fleets' logs, and have the experiments count it. Raises JournalError, DiskFull."""
+        """Pool what is new in the fleets' logs, and have the experiments count it.
+
+        Raises JournalError, OSError or RegistryError; the next turn goes on where this one failed.
+        """
         for fleet in self._fleets:
             try:
                 self._unwritten += await asyncio.to_thread(fleet.read)
@@ -175,8 +194,14 @@ class EvidencePool:
         if self._journal is not None and self._unwritten:
             await self._journal.append([self._journal.stamp(line.encode()) for line in self._unwritten])
             self._unwritten.clear()
-        for record in await asyncio.to_thread(lambda: list(self._reader.records(PooledLine))):
-            await self._count(record.value)
+        self._uncounted += await asyncio.to_thread(self._read_pooled)
+        while self._uncounted:
+            await self._count(self._uncounted[0])
+            self._uncounted.popleft()  # not before: what could not be counted is counted in the next turn
+
+    def _read_pooled(self) -> list[PooledLine]:
+        with rewind_on_failure([self._reader]):
+            return [record.value for record in self._reader.records(PooledLine)]
 
     async def note_adapters_in_use(self) -> None:
         """Tell the fleet that decides what this one still uses. Raises JournalError, DiskFull."""

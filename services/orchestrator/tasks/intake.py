@@ -5,7 +5,7 @@ The write-ahead line is on disk before the Work leaves."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
@@ -35,8 +35,15 @@ FORGOTTEN = (
     "(RATCHET_LOG_KEEP_GB, RATCHET_LOG_KEEP_DAYS). To have it run, publish it under another task_id"
 )
 
+TAKEN = "another task was submitted over HTTP under this task_id: send this one under another task_id"
 LONGEST_KEY = 200
 """Characters of an Identifier."""
+
+
+OF_ITS_OWN = frozenset({"task_id", "metadata"})
+"""Fields that may differ where the same task is sent again."""
+FILLED_IN = frozenset({"agent_id", "deadline"})
+"""Fields that a Work always has, and a Task need not."""
 
 
 class ExpiredResult(Reject):
@@ -138,7 +145,9 @@ class Intake:
             metrics.tasks_repeated.inc()
             await self.results.refuse(task.task_id, FORGOTTEN, origin)
             return
-        if known is not None:
+        if known is not None and known.owner is not None and differs(task, await self.ledger.work_of(known)):
+            await self.results.refuse(task.task_id, TAKEN, origin)
+        elif known is not None:
             metrics.tasks_repeated.inc()
             await self._repeat(known, origin, seen_before=seen_before)
 
@@ -223,6 +232,13 @@ class Intake:
         else:  # who asks again gets it; else its deadline ends it
             log.info("no-asker", f"nobody gets its Work: there is no queue {work.work_to!r} (work_to)")
             self._unsent.add(work.task_id)
+
+
+def differs(task: Task, work: Work, unasked: Collection[str] = ()) -> bool:
+    """True if the task does not ask what the Work was made from."""
+    fields = set(Task.model_fields) - OF_ITS_OWN - set(unasked)
+    fields -= {name for name in FILLED_IN if getattr(task, name) is None}
+    return any(getattr(task, name) != getattr(work, name) for name in fields)
 
 
 def queue_of(work: Work) -> str:

@@ -1,7 +1,7 @@
 """Rewards that waited through an outage are settled before any task expires: their answers were in time.
 
-The backlog is taken anew whenever Rewards may have waited: at the start, after trouble with the broker, and after the
-process itself stood still.
+The backlog is taken anew whenever Rewards may have waited: at the start, after none could come from the broker, and
+after the process itself stood still. A queue that is full holds up no expiry.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ class RewardBacklog:
     async def is_cleared(self) -> bool:
         """Return whether tasks may expire now. Raises BusError where the broker can't say what waits."""
         asked, self._asked = self._asked, self._seconds()
-        if self._bus.trouble() is not None or self._asked - asked > STOOD_STILL_S:
+        # Not `trouble`: the queue of an absent agent may be full for days, and holds up no Reward.
+        is_cut_off = self._bus.delivery_trouble(REWARDS) is not None
+        if is_cut_off or self._asked - asked > STOOD_STILL_S:
             self._cleared, self._until, self._since = False, None, None
-        if self._cleared:
-            return True
-        if self._bus.trouble() is not None:
-            return False
+        if self._cleared or is_cut_off:
+            return self._cleared
         self._since = self._asked if self._since is None else self._since
         if self._asked - self._since > self._longest_s:
             log.warning("gave-up", f"Rewards still wait after {self._longest_s:,.0f} s: tasks expire again")

@@ -255,8 +255,6 @@ class Settler:
         metrics.count_samples(lines)
         metrics.count_closed(work.agent_id, result.status, own=is_own(work.arm.experiment_id))
         self.closed(work, lines, result)
-        with suppress(StorageUnavailable):
-            self.ledger.index.forget_response(work.task_id)
         if tell:
             await self._send_pending(work.task_id)
 

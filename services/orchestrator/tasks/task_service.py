@@ -20,7 +20,7 @@ from schemas.messages.result import Result
 from schemas.messages.task import Task, TaskCancelled
 from schemas.messages.work import Work
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.tasks.intake import Intake
+from services.orchestrator.tasks.intake import Intake, differs
 from services.orchestrator.tasks.settler import Settler
 
 log = Log("task-service")
@@ -51,12 +51,6 @@ class ResultWaiters:
 
     def notify_closed(self, task_id: str) -> None:
         self._waiting.resolve(task_id, None)
-
-
-OF_ITS_OWN = frozenset({"task_id", "metadata"})
-"""Fields that may differ where the same task is sent again."""
-FILLED_IN = frozenset({"agent_id", "deadline"})
-"""Fields that a Work always has, and a Task need not."""
 
 
 class SaysSomethingElse(RatchetError):
@@ -136,10 +130,3 @@ class TaskService:
         known = self.ledger.find(task_id)
         assert known is not None
         return await self.ledger.work_of(known)
-
-
-def differs(task: Task, work: Work, unasked: Collection[str] = ()) -> bool:
-    """True if the task does not ask what the Work was made from."""
-    fields = set(Task.model_fields) - OF_ITS_OWN - set(unasked)
-    fields -= {name for name in FILLED_IN if getattr(task, name) is None}
-    return any(getattr(task, name) != getattr(work, name) for name in fields)

@@ -422,9 +422,10 @@ async def test_consumers_share_an_ordinary_queue(bus: Bus) -> None:
 
 
 async def test_trouble_says_why_nothing_works_before_the_start_and_after_the_stop(bus: Bus) -> None:
-    assert bus.trouble() is None
+    assert bus.trouble() is None and bus.delivery_trouble(TASKS) is None
     await bus.stop(0)
     assert "the bus is" in (bus.trouble() or "")
+    assert bus.delivery_trouble(TASKS) == bus.trouble()
     with pytest.raises(BusError, match="the bus is"):
         await put(bus, TASKS, b"t")
     with pytest.raises(BusError, match="the bus is"):
@@ -491,6 +492,7 @@ async def test_work_in_hand_of_which_none_is_settled_is_a_trouble_until_one_is(b
     await until(lambda: bus.trouble() is not None, "the trouble")
     assert bus.trouble() is not None and "no progress: 1 in hand" in (bus.trouble() or "")
     assert bus.stall_reason() == bus.trouble()
+    assert bus.delivery_trouble(TASKS) is None
     advanced.append(time.monotonic() + 60)
     assert bus.stall_reason() is None and bus.trouble() is None
     advanced.pop()

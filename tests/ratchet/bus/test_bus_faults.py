@@ -137,6 +137,7 @@ async def test_an_alarm_bounds_publishes_and_what_timed_out_does_not_arrive_late
                 await put(bus, TASKS, b"written before the broker said so")
                 await asyncio.sleep(0.01)  # real time: between publishes
         await until(lambda: "alarm" in (bus.trouble() or ""), "the alarm")
+        assert "alarm" in (bus.delivery_trouble(RESPONSES) or "")
         with pytest.raises(PublishTimeout, match="never sent"):
             await put(bus, TASKS, b"held back")
     finally:

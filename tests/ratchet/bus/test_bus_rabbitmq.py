@@ -184,6 +184,8 @@ async def test_a_consumer_comes_back_after_its_queue_was_deleted(
 
     await client.queue_delete(namespace + TASKS)
 
+    await until(lambda: bus.delivery_trouble(TASKS) is not None, "the trouble")
+    assert bus.delivery_trouble(RESPONSES) is None
     await until(lambda: "subscribing again" in caplog.text, "the loss")
     await until(lambda: bus.trouble() is None, "the consumer's return")
     await put(bus, TASKS, b"after")
@@ -236,8 +238,11 @@ async def test_a_queue_that_stays_full_is_a_publish_timeout_that_says_so(amqp_ur
     bus = RabbitBus(amqp_url, short_queue(TASKS, 1), name="test", namespace=namespace, publish_timeout_s=5.0)
     await bus.start()
     await fill(bus)
+    publishing = asyncio.create_task(put(bus, TASKS, b"one too many"))
+    await until(lambda: "refused" in (bus.trouble() or ""), "the trouble")
+    assert bus.delivery_trouble(TASKS) is None
     with pytest.raises(PublishTimeout, match=rf"{TASKS}.*refused"):
-        await put(bus, TASKS, b"one too many")
+        await publishing
     await put(bus, REWARDS, b"another queue")
     await bus.stop(0)
 
@@ -320,6 +325,7 @@ async def test_start_waits_for_a_broker_and_stop_ends_the_wait() -> None:
     await settled(0.3)
     assert not starting.done()
     assert "no connection to the broker at 127.0.0.1:" in (bus.trouble() or "")
+    assert "no connection to the broker at 127.0.0.1:" in (bus.delivery_trouble(REWARDS) or "")
 
     assert await bus.stop(1)
     with pytest.raises(BusError, match="stopped"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.experiments.lifetime import watch_plan
-from ratchet.experiments.promotion_rule import judge
+from ratchet.experiments.promotion_rule import judge, lacks_only_age
 from schemas.records.evidence import CANARY_RAMP, ArmSummary, Evidence, ExperimentPlan, Verdict
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.experiments.making_experiments import plan
@@ -79,6 +79,20 @@ TABLE = [
 @pytest.mark.parametrize(("by", "given", "verdict"), TABLE)
 def test_the_verdict_follows_from_the_evidence(by: ExperimentPlan, given: Evidence, verdict: Verdict) -> None:
     assert judge(by, given)[0] is verdict
+
+
+@pytest.mark.parametrize(
+    ("by", "given", "answer"),
+    [
+        (CANARY, evidence(**PROVED | {"age_s": 59.9}), True),
+        (CANARY, evidence(**PROVED), False),
+        (CANARY, evidence(**PROVED | {"age_s": 59.9, "step": 1}), False),
+        (CANARY, evidence(**PROVED | {"age_s": 60.0, "step": 1}), False),
+        (WATCH, evidence(**PROVED | {"age_s": 59.9}), False),
+    ],
+)
+def test_only_the_age_is_missing_where_all_else_is_proved(by: ExperimentPlan, given: Evidence, *, answer: bool) -> None:
+    assert lacks_only_age(by, given) is answer
 
 
 @pytest.mark.parametrize(

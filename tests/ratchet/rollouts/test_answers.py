@@ -7,7 +7,7 @@ import asyncio
 from ratchet.bus.amqp.forwarding import LARGEST_BODY
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.rollouts.answers import ROOM_FOR_SCORES, Answers, response_of
-from schemas.messages.response import Response, Sample
+from schemas.messages.response import ForeignPart, Response, Sample, ToolAudit, Turn
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Artifact
 from tests.making_work import work
@@ -45,6 +45,18 @@ async def test_a_sample_that_leaves_too_much_ends_itself_and_not_its_group() -> 
     assert (greedy.text, greedy.status, response.response) == ("", "limit", "")
     assert greedy.says is not None and greedy.says.startswith("what it left is 16,77")
     assert greedy.artifact == Artifact(left_out={".": greedy.says}, tree_sha256=TREE)
+
+
+async def test_a_sample_whose_audit_or_partners_said_too_much_does_not_cost_its_group() -> None:
+    large, honest = "x" * LARGEST_BODY, left(1000)
+    audit = ToolAudit(changed=(large,), count=1, sha256=TREE)
+    part = ForeignPart(role="judge", model="openai:gpt-5", calls=2, turns=(Turn(role="user", content=large),))
+
+    for greedy in (Sample(text="x", tool_audit=audit), Sample(text="x", foreign=(part,))):
+        cut, kept = (await published(greedy, honest)).samples
+
+        assert (cut.status, cut.tool_audit, kept) == ("limit", None, honest)
+        assert [(one.calls, one.turns) for one in cut.foreign or ()] == [(2, ())] * len(greedy.foreign or ())
 
 
 async def test_a_share_is_counted_in_bytes_not_in_characters() -> None:

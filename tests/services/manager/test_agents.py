@@ -285,3 +285,35 @@ class Said(NamedTuple):
 def test_the_state_of_an_agent_is_what_all_runners_say_of_its_revision(reports: list[Said], state: AgentState) -> None:
     assert state_of(False, 2, reports)[0] is state
     assert state_of(True, 2, reports)[0] is AgentState.RETIRED
+
+
+async def test_a_runner_gets_a_program_until_it_has_it(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        await register(here)
+
+        async def programs(**reported: Any) -> list[Any]:
+            body = {"runner": "r-1", "agents": [REPORT | reported], "keeps_programs": True}
+            return [one.get("program") for one in (await here.post("/v1/runner-reports", json=body))["items"]]
+
+        (program,) = await programs(revision=2)
+        assert program["data"] == PROGRAM["data"]
+        assert await programs() == [None]
+
+
+async def test_what_a_runner_would_do_itself_for_a_program_is_bounded(tmp_path: Path) -> None:
+    mint = Mint(tmp_path / "keys")
+    pulled = PROGRAM | {"image": {"pull": "docker://10.0.0.1/x@sha256:" + "0" * 64}}
+    async with managed(tmp_path, api_public_keys=mint.keys.jwks, api_hosts=("127.0.0.1",)) as here:
+        here.api.headers.update(bearer(mint.good(Role.SUBMITTER, "ann")))
+        for program, says in (
+            (pulled, "only an operator of all tenants"),
+            (PROGRAM | {"limits": {"output_kb": 10**9}}, "at most 65,536"),
+            (PROGRAM | {"limits": {"disk_mb": 10**6}}, "at most 4,096"),
+            (PROGRAM | {"data": {f"/agent/{n}": "x" for n in range(1_001)}}, "at most 1,000 files"),
+        ):
+            assert says in (await register(here, status=422, program=program))["detail"]
+        for number in range(100):
+            await register(here, f"bot-{number}")
+        assert "at most 100 agents" in (await register(here, "one-more", 429))["detail"]
+        here.api.headers.update(bearer(mint.good(Role.OPERATOR, "olga")))
+        await register(here, program=pulled)

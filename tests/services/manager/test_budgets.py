@@ -340,3 +340,20 @@ def test_a_cost_is_rounded_up_to_a_micro_unit_and_has_an_end() -> None:
     assert cost(TaskUsage(prompt_tokens=10, sampled_tokens=10), cheap) == 8
     dear = cheap.model_copy(update={"sampled": Decimal(10**8)})
     assert cost(most_tokens(Task(task_id="t", input="a"), dear), dear) == LARGEST
+
+
+async def test_a_quota_bounds_open_tasks_that_run_again(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        await here.api.put("/v1/tenants/default/quota", json={"open_tasks": 3})
+        for name in "jk":
+            await here.submit(3, job_id=name)
+            await here.post(f"/v1/jobs/{name}/cancel")
+            for task_id in list(here.fleet.open):
+                here.fleet.answer(task_id, status="failed", reason="x", response=None)
+            await here.wait_for(name, released=0)
+
+        await here.post("/v1/jobs/j/rerun")
+        refused = await here.post("/v1/jobs/k/rerun", 429)
+
+        assert "3 more" in refused["detail"]
+        assert (await here.get("/v1/jobs/k"))["waiting"] == 0

@@ -87,6 +87,7 @@ async def check_old_jobs_count_their_bytes(url: str) -> None:
     of_jobs = [{"day": "2026-01-01", "tenant": "t", "agent_id": "a", "job_id": job_id} | used for job_id in ("j", "k")]
     await database.write(lambda connection: connection.execute(insert(usage), of_jobs))
     for statement in (
+        "DROP TABLE used_ids",
         "DROP TABLE daily_usage",
         *(f"DROP INDEX {name}" for name in NEWER_INDEXES),
         "CREATE INDEX jobs_by_tenant ON jobs (tenant)",

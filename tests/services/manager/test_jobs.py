@@ -256,3 +256,45 @@ async def test_jobs_are_listed_the_newest_first(tmp_path: Path) -> None:
         page = await here.get("/v1/jobs", params={"limit": 2})
         rest = await here.get("/v1/jobs", params={"limit": 2, "cursor": page["next"]})
         assert [job["job_id"] for job in page["items"] + rest["items"]] == ["c", "b", "a"]
+
+
+async def test_the_id_of_a_forgotten_job_is_used_again_with_other_tasks(tmp_path: Path) -> None:
+    async with managed(tmp_path, manager_keep_days=0.2 / 86_400) as here:
+        # given a job that was answered, run again in part, and forgotten
+        await here.submit(2, job_id="monday")
+        await here.released(2)
+        here.fleet.answer("monday/0")
+        here.fleet.answer("monday/1", status="failed", reason="no", response=None)
+        await here.wait_for("monday", state="done")
+        await here.post("/v1/jobs/monday/rerun")
+        here.fleet.answer(*await here.released(1))
+
+        async def is_forgotten() -> bool:
+            return (await here.api.get("/v1/jobs/monday")).status_code == 404
+
+        await until(is_forgotten)
+
+        # then another one by its id has tasks of other ids, for the fleet would give the old answers
+        await here.post("/v1/jobs", json={"job_id": "monday", "tasks": ["another", "third"], "more": True})
+        await here.post("/v1/jobs/monday/tasks", json={"first": 2, "tasks": ["fourth"]})
+        assert sorted(await here.released(3)) == ["monday/0/3", "monday/1/3", "monday/2/3"]
+
+
+async def test_a_large_job_that_is_cancelled_ends_in_lots_and_runs_again(tmp_path: Path) -> None:
+    async with managed(tmp_path, manager_window=1) as here:
+        # given two jobs of more tasks than their cancelling ends at once
+        for name in "jk":
+            await here.submit(1_500, job_id=name, agent_id="coder")
+            await here.post(f"/v1/jobs/{name}/pause")
+
+        # when they are cancelled, and one is run again before all of its tasks have ended
+        cancelled = await here.post("/v1/jobs/j/cancel")
+        again = await here.post("/v1/jobs/j/rerun")
+        await here.post("/v1/jobs/k/cancel")
+
+        # then its tasks run, and those of the other one end soon, each in a place of its own
+        assert (cancelled["state"], cancelled["waiting"] > 0) == ("cancelled", True)
+        assert (again["state"], again["waiting"] + again["released"]) == ("running", 1_500)
+        await here.wait_for("k", cancelled=1_500, waiting=0)
+        lines = (await here.api.get("/v1/jobs/k/results", params={"jsonl": True})).text.splitlines()
+        assert [json.loads(line)["place"] for line in lines] == list(range(1, 1_501))

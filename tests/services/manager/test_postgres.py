@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection, text
 
+from ratchet.http.access.roles import LOCAL
+from ratchet.http.problem import Problem
+from schemas.api.jobs import Job, JobSubmission, TenantQuota
+from services.manager import job_store
+from services.manager.database import Database
+from services.manager.limits import set_quota
+from services.manager.order import Lanes
+from services.manager.release import release
 from tests.services.manager.managed import ScriptedFleet, managed
 from tests.services.manager.postgres import FOLDERS, Postgres, postgres
 from tests.services.manager.test_database import check_old_jobs_count_their_bytes
@@ -64,3 +79,91 @@ async def test_a_database_that_is_away_loses_nothing(tmp_path: Path, server: Pos
 
 async def test_jobs_of_before_the_quota_of_bytes_count_their_bytes(server: Postgres) -> None:
     await check_old_jobs_count_their_bytes(server.url)
+
+
+@asynccontextmanager
+async def two_databases(server: Postgres) -> AsyncIterator[tuple[Database, Database]]:
+    one, other = Database(server.url), Database(server.url)
+    for database in (one, other):
+        await database.open()
+    yield one, other
+    for database in (one, other):
+        await database.close()
+
+
+def new_job(connection: Connection, job_id: str) -> Job:
+    asked = JobSubmission.model_validate({"job_id": job_id, "tasks": ["x"] * 10})
+    return job_store.submit(connection, asked, "small", "t", LOCAL, None, time.time(), time.time() + 999)[0]
+
+
+async def both(one: Database, first: Callable[[Connection], Any], other: Database, then: Callable[..., Any]) -> Any:
+    """Return what `then` brings, which begins while the transaction of `first` is open."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def begin_and_wait(connection: Connection) -> None:
+        first(connection)
+        has_begun.set()
+        may_end.wait(5)
+
+    beginning = asyncio.create_task(one.write(begin_and_wait))
+    await asyncio.to_thread(has_begun.wait)
+    following = asyncio.create_task(other.write(then))
+    await settled(0.3)
+    may_end.set()
+    await beginning
+    return await following
+
+
+async def test_a_job_that_another_manager_pauses_is_not_released(server: Postgres) -> None:
+    async with two_databases(server) as (one, other):
+        await one.write(partial(new_job, job_id="p"))
+
+        released = await both(
+            one,
+            lambda connection: job_store.pause(connection, "p", time.time()),
+            other,
+            lambda connection: release(connection, Lanes(30.0, 256), {}, time.time()),
+        )
+
+        job = await one.look(lambda connection: job_store.get(connection, "p", LOCAL, time.time()))
+        assert (released, job.state, job.waiting) == ([], "paused", 10)
+
+
+async def test_two_managers_hold_one_quota(server: Postgres) -> None:
+    async with two_databases(server) as (one, other):
+        await one.write(lambda connection: set_quota(connection, "t", TenantQuota(open_tasks=10), time.time()))
+
+        with pytest.raises(Problem, match="open tasks"):
+            await both(one, partial(new_job, job_id="a"), other, partial(new_job, job_id="b"))
+
+
+async def test_the_same_job_at_two_managers_at_once_is_one(tmp_path: Path, server: Postgres) -> None:
+    async with (
+        managed(tmp_path / "a", manager_db=server.url) as one,
+        managed(tmp_path / "b", manager_db=server.url) as other,
+    ):
+        for number in range(10):
+            jobs = await asyncio.gather(*(here.submit(50, job_id=f"j{number}") for here in (one, other) * 3))
+            assert {job["tasks"] for job in jobs} == {50}
+
+
+async def test_a_reason_that_the_database_can_not_take_ends_its_task_alone(tmp_path: Path, server: Postgres) -> None:
+    async with managed(tmp_path, manager_db=server.url) as here:
+        await here.submit(3, job_id="j")
+        await here.released(3)
+        here.fleet.answer("j/0", reason="the judge: a\0b", score=0.5)
+        here.fleet.answer("j/1", usage={"prompt_tokens": 2**63, "sampled_tokens": 1})
+        here.fleet.answer("j/2")
+
+        job = await here.wait_for("j", state="done")
+        assert (job["ok"], job["failed"]) == (2, 1)
+        assert "can't be stored" in next(iter((await here.get("/v1/jobs/j"))["failures"]))
+
+
+async def test_the_server_ends_the_session_of_a_manager_that_is_gone(server: Postgres) -> None:
+    async with two_databases(server) as (one, _):
+        names = ("idle", "interval", "count")
+        found = await one.look(
+            lambda connection: [connection.execute(text(f"SHOW tcp_keepalives_{name}")).scalar() for name in names]
+        )
+        assert found == ["10", "5", "3"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pytest
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from ratchet.http.access.roles import LOCAL
+from ratchet.service.prices import AgentPrices
 from schemas.api.jobs import JobSubmission
 from schemas.messages.result import Result
 from services.manager import job_store
@@ -76,3 +78,16 @@ def test_tasks_that_run_again_do_not_count_as_ended_in_the_last_minute(connectio
     job_store.rerun(connection, "j", NOW + 3_600, NOW + 86_400)
 
     assert job_store.get(connection, "j", LOCAL, NOW + 3_600).ended_last_minute == 0
+
+
+def test_room_of_a_job_that_waits_for_its_money_is_anothers(connection: Connection) -> None:
+    prices = {"small": AgentPrices(prompt=Decimal(0), sampled=Decimal(1), samples=1, max_tokens=10)}
+    asked = {"job_id": "x", "tasks": ["x"] * 9, "priority": 10, "budget": "0.00002"}
+    job_store.submit(
+        connection, JobSubmission.model_validate(asked), "small", "a", LOCAL, prices["small"], NOW, NOW + 86_400
+    )
+    submit(connection, "y", priority=1, tasks=["y"] * 9)
+
+    found = release(connection, Lanes(AGEING_S, WINDOW), prices, NOW)
+
+    assert [one.task_id for one in found] == ["x/0", "x/1", "y/0", "y/1"]  # type: ignore[union-attr]

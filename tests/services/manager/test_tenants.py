@@ -207,3 +207,25 @@ def test_the_id_of_a_task_says_whose_job_it_is_of(job: str, attempt: int) -> Non
     task_id = f"{job}/7" if attempt == 1 else f"{job}/7/{attempt}"
 
     assert parse_task_id(task_id) == (job, 7, attempt)
+
+
+async def test_the_name_of_an_agent_that_had_jobs_stays_its_tenants(tmp_path: Path, mint: Mint) -> None:
+    async with managed(tmp_path, **settings(mint)) as house:
+        # given an agent that was removed, and a job of it with a task that failed
+        as_one_of(house, mint, Role.OPERATOR, "op", "acme")
+        await register(house, "bot")
+        as_one_of(house, mint, Role.RUNNER, "r", None)
+        await house.post("/v1/runner-reports", json={"runner": "r", "agents": [REPORT]})
+        as_one_of(house, mint, Role.SUBMITTER, "ann", "acme")
+        await house.submit(1, job_id="j", agent_id="bot")
+        house.fleet.answer(*await house.released(1), status="failed", reason="x", response=None)
+        await house.wait_for("j", state="done")
+        as_one_of(house, mint, Role.OPERATOR, "op", "acme")
+        await house.api.delete("/v1/agents/bot")
+
+        # then it runs nothing again, and another tenant can't take the name
+        assert "was removed" in (await house.post("/v1/jobs/j/rerun", 409))["detail"]
+        as_one_of(house, mint, Role.OPERATOR, "op", "globex")
+        assert "was somebody else's" in (await register(house, "bot", 409))["detail"]
+        as_one_of(house, mint, Role.OPERATOR, "op", "acme")
+        await register(house, "bot")

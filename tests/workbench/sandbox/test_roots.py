@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from ratchet.programs.images.archive import open_image
 from ratchet.programs.images.layers import lay
-from tests.images import docker_save, file, folder, link, with_bash
+from tests.images import docker_save, file, folder, layer, link, with_bash
 from tests.passable import passable_folder
 from tests.workbench.sandbox.answering import Heard
 from tests.workbench.sandbox.conftest import AsUser, Direct
 from workbench.sandbox.job import Job, SandboxError
+from workbench.sandbox.limits import Limits
 
 PORT = 4712
 LOOK = """
@@ -30,12 +32,27 @@ echo hello >&3
 read -r heard <&3
 echo "$heard"
 """
+SHELL_THAT_LIMITS_NOTHING = """#!/bin/bash
+for one in {1..40}; do (echo started >&2; kill -STOP $BASHPID) & done &
+echo
+read -r word
+ulimit -n
+wait
+"""
+SHOW_VARIABLES = 'while IFS= read -rd "" one; do echo "$one"; done < /proc/self/environ'
 
 
 @pytest.fixture(scope="module")
 def root() -> Iterator[Path]:
     """Bash and what it is linked with, a link that leads out, and a few files."""
-    layers = [with_bash(file("own", "mine"), folder("app/work"), link("out", "/oldroot/var/tmp"), file("etc/passwd"))]
+    more = file("own", "mine"), folder("app/work"), link("out", "/oldroot/var/tmp"), file("etc/passwd")
+    with laid(with_bash(*more)) as place:
+        yield place
+
+
+@contextmanager
+def laid(*layers: bytes) -> Iterator[Path]:
+    """Lay the layers of an image into a folder that every user may enter."""
     with passable_folder() as place:
         docker_save(place / "it.tar", layers)
         (place / "root").mkdir(mode=0o755)
@@ -92,3 +109,23 @@ def test_nothing_is_set_up_behind_a_link_of_its_root(root: Path, run_here: Direc
     with pytest.raises(SandboxError, match="absolute path"):
         Job(["bash"], root=root, directory="app")
     assert not Path("/var/tmp", name).exists()
+
+
+def test_an_image_whose_shell_limits_nothing_is_held_to_its_processes_and_open_files(run_job: Direct | AsUser) -> None:
+    limits = Limits(processes=8, open_files=64, wall_s=1)
+
+    with laid(with_bash(), layer(file("bin/sh", SHELL_THAT_LIMITS_NOTHING, 0o755))) as hostile:
+        result = run_job(Job(["bash"], root=hostile, limits=limits))
+
+    assert result.stdout == b"64\n", result
+    assert 1 <= result.stderr.count(b"started") <= 8 - 2, "the first process and the shell count, too"
+    assert b"fork: retry: Resource temporarily unavailable" in result.stderr
+
+
+def test_variables_that_bash_can_not_set_arrive_too(root: Path, run_here: Direct) -> None:
+    environment = {"UID": "7", "a.b": "dotted", "PATH": "/bin", "TWO": "one\ntwo", "BASH_FUNC_read%%": "() { exit; }"}
+
+    result = run_here(Job(["bash", "-c", SHOW_VARIABLES], root=root, environment=environment))
+
+    shown = result.stdout.decode().splitlines()
+    assert {"UID=7", "a.b=dotted", "PATH=/bin", "TWO=one", "two"} <= set(shown), result

@@ -60,6 +60,18 @@ def test_files_go_in_and_out_with_what_was_said(run_job: Direct | AsUser) -> Non
     assert dict(result.left_out) == {"nothing": "not there"}
 
 
+def test_variables_are_the_commands_alone(run_here: Direct) -> None:
+    """The linker of each program that sees LD_PRELOAD complains once, also that of a shell before the command."""
+    environment = {"LD_PRELOAD": "/none.so", "word": " a  $b\n", "HOME": "/tmp", "PATH": "/workspace/here:/bin"}
+    code = b"#!/usr/bin/python3 -ISs\nimport os\nprint([os.environ[one] for one in ('word', 'HOME', 'USER')])"
+    files = {"here/tool": code}
+
+    result = run_here(Job(["tool"], environment=environment, files=files, executable=frozenset(files)))
+
+    assert result.stdout == b"[' a  $b\\n', '/tmp', 'sandbox']\n", result
+    assert result.stderr.count(b"cannot be preloaded") == 1
+
+
 def test_as_many_files_go_in_as_may_and_no_more_are_open(run_here: Direct) -> None:
     files = {f"folder/{number}": b"x" for number in range(MAX_FILES)}
     code = (

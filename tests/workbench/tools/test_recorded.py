@@ -16,7 +16,7 @@ import pytest
 from ratchet.rollouts.application import Recorder
 from ratchet.rollouts.kept_steps import KeptSteps
 from ratchet.rollouts.rollout import RecordedRollout
-from ratchet.rollouts.tool_audit import verify_lines
+from ratchet.rollouts.tool_audit import MOST_NAMED_BYTES, verify_lines
 from ratchet.service.errors import JournalError
 from ratchet.tools.recorded import RecordedToolbox, recorder_client
 from ratchet.tools.server import build_server
@@ -146,8 +146,30 @@ async def test_lines_beyond_the_bound_are_counted_and_chained(tmp_path: Path) ->
     verify_lines(audit.lines, audit.count, audit.sha256)
 
 
+async def test_the_paths_that_the_audit_names_are_bounded_in_number_and_in_bytes(tmp_path: Path) -> None:
+    async with running(tmp_path, "first") as many, running(tmp_path, "second") as long:
+        for number in range(300):
+            for at, path in ((many, f"{number:03}"), (long, f"{number:03}{'x' * 4000}")):
+                entry = {"event": "changed", "tool": "file_write", "paths": [path]}
+                at.rollout.tool_audit.record(json.dumps(entry).encode())
+
+        assert many.audit.changed == tuple(f"{number:03}" for number in range(200))
+        assert (long.audit.count, len(long.audit.changed)) == (300, MOST_NAMED_BYTES // 4003)
+
+
 @pytest.mark.parametrize(
-    "entry", [b"[]", b"{", b'{"event": "ended"}', b'{"event": "other", "tool": "x"}', b'{"sequence": 1}', b"x" * 20_000]
+    "entry",
+    [
+        b"[]",
+        b"{",
+        b'{"event": "ended"}',
+        b'{"event": "other", "tool": "x"}',
+        b'{"sequence": 1}',
+        b"x" * 20_000,
+        b'{"event": "called", "tool": "made_up"}',
+        b'{"event": "refused", "tool": "%s"}' % (b"x" * 101),
+        b'{"event": "changed", "tool": "git_commit", "commit": "%s"}' % (b"0" * 65),
+    ],
 )
 async def test_what_is_no_entry_of_the_audit_is_refused(entry: bytes, tmp_path: Path) -> None:
     async with running(tmp_path, "first") as at:

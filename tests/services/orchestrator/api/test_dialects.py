@@ -171,6 +171,17 @@ async def test_a_response_may_be_named_instead_of_sent(tmp_path: Path) -> None:
         assert len({work.session_id for work in chat.works[1:]}) == 1
 
 
+async def test_what_a_request_names_is_bounded_as_a_message_is(tmp_path: Path) -> None:
+    async with chatting(tmp_path, max_message_bytes=4096) as chat:
+        first = await chat.openai.responses.create(model="small", input=[ASKED])
+        named: Any = {"type": "item_reference", "id": first.output[0].id}
+
+        with pytest.raises(openai.BadRequestError, match=r"4,096 bytes \(RATCHET_MAX_MESSAGE_BYTES\)") as refused:
+            await chat.openai.responses.create(model="small", input=[named] * 40)
+
+        assert (refused.value.param, len(chat.works)) == ("input", 1)
+
+
 async def test_what_fails_or_is_not_honoured_is_told_as_each_client_knows_it(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         with pytest.raises(openai.BadRequestError, match="send the whole history") as refused:

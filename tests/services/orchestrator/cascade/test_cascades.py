@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
+from ratchet.files.append_file import AppendFile
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.groups import group_by_task
-from ratchet.logs.names import AUDITS, INTERACTIONS, active_path
+from ratchet.logs.names import AUDITS, INTERACTIONS, PROMISES, active_path
 from ratchet.logs.reader import read
+from ratchet.service.errors import BusError
 from schemas import Task
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.audit import AuditedTask
@@ -17,6 +22,7 @@ from schemas.records.decision import MoveCascade
 from services.cli.cascade import replayed_moves
 from services.orchestrator.cascade.cascades import BUDGET
 from services.trainer.data.feedback_scores import read_feedback
+from tests.memory_bus import MemoryBus
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.cascade.cascade_house import cascade_house, texts
@@ -94,6 +100,18 @@ async def test_the_share_falls_at_proof_of_harm(tmp_path: Path) -> None:
         assert fleet.step == 1
 
 
+async def test_a_big_model_that_refuses_is_no_evidence_that_the_small_one_is_as_good(tmp_path: Path) -> None:
+    async with cascade_house(tmp_path, ALIKE) as fleet:
+        fleet.refusal = "401: invalid api key"
+        await fleet.ask(120)
+        units = [line.cascade for line in fleet.logged() if line.cascade and line.cascade.is_unit]
+        trial = fleet.orchestrator.parts.cascades.agents["small"].trial
+        await until(lambda: not trial._units)
+
+    assert any(not unit.is_audited for unit in units)
+    assert trial.cascade.evidence.units == 0
+
+
 async def test_a_local_task_never_leaves_the_fleet(tmp_path: Path) -> None:
     async with cascade_house(tmp_path, ALIKE) as fleet:
         results = await fleet.ask(3, local_only=True)
@@ -149,6 +167,18 @@ async def test_the_daily_cap_counts_what_the_big_model_has_cost(tmp_path: Path) 
         assert view.big_alone == pytest.approx(view.big_cost / len(fleet.asked_of_big) * 100)
 
 
+async def test_an_answer_that_the_big_model_may_give_after_its_time_out_counts_to_the_daily_cap(tmp_path: Path) -> None:
+    async with cascade_house(tmp_path, ALIKE, cascade_timeout_s=1.0, cascade_daily_cap=300.0) as fleet:
+        spending = fleet.orchestrator.parts.cascades.agents["small"].spending
+        fleet.big_is_there = False
+        await fleet.ask(max_tokens=256)
+        assert 256.0 <= spending.totals.today < 257.0, "the most that it can cost: it may still come"
+        (result,) = await fleet.ask(max_tokens=256)
+
+    assert BUDGET in (result.reason or "")
+    assert len(fleet.asked_of_big) == 1
+
+
 async def test_a_kill_loses_no_task_and_answers_none_twice(tmp_path: Path) -> None:
     async with cascade_house(tmp_path, ALIKE, cascade_timeout_s=600.0) as fleet:
         fleet.big_is_there = False
@@ -168,6 +198,78 @@ async def test_a_kill_loses_no_task_and_answers_none_twice(tmp_path: Path) -> No
     assert again[4] == next(one for one in results if one.task_id == "task-0")
     lines = after.logged()
     assert len({(line.task_id, line.sample) for line in lines}) == len(lines) == 12
+
+
+class FullResults(MemoryBus):
+    """Takes no Result while `is_full`."""
+
+    is_full: ClassVar[bool]
+
+    async def publish(self, queue: str, body: bytes, **properties: Any) -> None:
+        if self.is_full and queue == "results":
+            raise BusError("the queue 'results' is full")
+        await super().publish(queue, body, **properties)
+
+    async def reply(self, reply_to: str, body: bytes, **properties: Any) -> bool:
+        if self.is_full:
+            raise BusError("the broker is away")
+        return await super().reply(reply_to, body, **properties)
+
+
+async def test_users_who_were_not_told_before_a_restart_are_told_after_it(tmp_path: Path) -> None:
+    FullResults.is_full = True
+    async with cascade_house(tmp_path, ALIKE, cascade_timeout_s=600.0, bus=FullResults) as fleet:
+        fleet.big_is_there = False
+        for number in range(4):
+            await fleet.submit(_task(number))
+        await until(lambda: all(fleet.orchestrator.parts.cascades.is_waiting(f"task-{number}") for number in range(4)))
+        fleet.big_is_there = True
+        for work in list(fleet.asked_of_big):
+            await fleet.bus.publish("work.big", work.encode(), type="", message_id="again")
+        await until(lambda: len([line for line in fleet.logged() if line.agent_id == "small"]) == 8)
+        assert not fleet.replies
+
+    FullResults.is_full = False
+    async with cascade_house(tmp_path, ALIKE, bus=FullResults) as after:
+        results = await after.results(4)
+        await until(lambda: after.orchestrator.parts.settler.first_pending is None)
+
+    async with cascade_house(tmp_path, ALIKE, bus=FullResults) as third:
+        await settled()
+        assert not third.replies, "they know by now"
+
+    assert {one.task_id for one in results} == {f"task-{number}" for number in range(4)}
+    assert texts(results) == ["big"] * 4
+
+
+class FullDisk(AppendFile):
+    """Takes no answer and keeps no Reward while `is_full`."""
+
+    is_full: ClassVar[bool]
+    refused: ClassVar[int]
+
+    def append(self, data: bytes) -> None:
+        logs = {active_path(self.path.parent, name) for name in (INTERACTIONS, PROMISES)}
+        if FullDisk.is_full and self.path in logs:
+            FullDisk.refused += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().append(data)
+
+
+async def test_a_task_that_a_full_disk_brings_back_is_routed_once(tmp_path: Path) -> None:
+    FullDisk.is_full, FullDisk.refused = False, 0
+    async with cascade_house(tmp_path, ALIKE, file_type=FullDisk) as fleet:
+        await fleet.ask(60)
+        FullDisk.is_full = True
+        asking = asyncio.create_task(fleet.ask(40))
+        await until(lambda: FullDisk.refused > 3)
+        FullDisk.is_full = False
+        await asking
+        trial = fleet.orchestrator.parts.cascades.agents["small"].trial
+        await until(lambda: not trial._units)
+        routed = [line.cascade.order for line in fleet.logged() if line.cascade]
+
+    assert sorted(routed) == list(range(100))
 
 
 async def test_audited_units_of_before_a_kill_are_judged_after_it(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Literal
 
 import pytest
 
@@ -12,6 +13,7 @@ from schemas import Interaction, Work
 from schemas.messages.response import Usage
 from schemas.messages.work import Sampling
 from services.orchestrator.cascade.spending import Spending
+from services.orchestrator.tasks.settlement import ending
 from tests.making_work import work as made_work
 from tests.services.trainer.making_logs import line
 
@@ -47,6 +49,17 @@ def test_a_server_that_says_nothing_of_tokens_is_taken_at_the_most_that_was_rese
     spending.reserve("big", work(7))
     spending.settle("big", lines(None), MONDAY)
     assert spending.totals.big_cost == 7.0
+
+
+@pytest.mark.parametrize(("status", "booked"), [("expired", 7.0), ("cancelled", 7.0), ("failed", 0.0)])
+def test_an_answer_that_may_still_come_is_taken_at_the_most_and_a_refusal_costs_nothing(
+    status: Literal["expired", "cancelled", "failed"], booked: float
+) -> None:
+    spending = Spending(None, DEAR)
+    spending.reserve("big", work(7))
+    spending.settle("big", [ending(work(7), status, "why", datetime(2026, 1, 5, tzinfo=UTC))], MONDAY)
+    assert spending.spent_on(MONDAY) == booked
+    assert spending.totals.big_cost == 0.0, "the mean price of an answer is of those that came"
 
 
 def test_the_big_model_alone_is_taken_to_cost_its_mean_price_on_every_task() -> None:

@@ -295,6 +295,37 @@ async def test_a_task_that_ended_without_an_answer_is_told_again_until_it_is_kno
     await third.close()
 
 
+@pytest.mark.parametrize("lost", ["nothing", "the index"])
+async def test_a_task_whose_reward_was_kept_is_told_again_until_it_is_known_to_be_told(
+    tmp_path: Path, lost: str
+) -> None:
+    ledger = await open_ledger(tmp_path)
+    for task_id in ("t1", "t2"):
+        work = await admitted(ledger, task_id)
+        response = answered(work, "a", "b")
+        kept = scored(response, 0.1, 0.9) if task_id == "t1" else response  # whose Reward comes again
+        await ledger.keep_response(task_id, kept.encode())
+        await ledger.settle(lines_of(work))
+    await ledger.close()
+    if lost == "the index":
+        (tmp_path / TASK_INDEX).unlink()
+
+    again = Ledger(tmp_path, segment_bytes=MEGABYTE)
+    await again.open()
+    known, other = again.find("t1"), again.find("t2")
+    assert again.unanswered == ["t1"]
+    assert known is not None and known.work is not None, "it says whom to tell"
+    assert other is not None and other.work is None
+    again.mark_result_sent("t1")
+    await again.close()
+
+    third = Ledger(tmp_path, segment_bytes=MEGABYTE)
+    await third.open()
+    assert third.unanswered == []
+    assert list(third.index.promises()) == []
+    await third.close()
+
+
 async def test_bad_lines_are_quarantined_and_passed_over(tmp_path: Path) -> None:
     ledger = await open_ledger(tmp_path)
     await admitted(ledger, "t1")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import enrolment_of
+from ratchet.experiments.unit import Outcome
 from ratchet.logs.names import is_own, is_rescoring
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Sampling, Work
 from schemas.records.decision import RunningExperiment
-from schemas.records.evidence import ExperimentPlan
+from schemas.records.evidence import ExperimentPlan, Verdict
 from schemas.records.registry import AdapterEntry, AgentAdapters, EntryState
 from services.orchestrator.promotion.arms import Arms
 from tests.ratchet.adapters.test_program_moves import TRIED, after, of_programs
@@ -127,18 +128,21 @@ def test_a_research_version_answers_the_tasks_of_its_agent_alone() -> None:
             found.check(task.model_copy(update={"registered_agent": other}))
 
 
-def trial(kind: str, treatment: str, control: str, share: float) -> tuple[RunningExperiment, Experiment]:
+def trial(
+    kind: str, treatment: str, control: str, share: float, **plan_fields: Any
+) -> tuple[RunningExperiment, Experiment]:
     fields = {"experiment_id": kind, "kind": kind, "treatment": treatment, "control": control, "share": share}
     step = {"share": share, "candidate_units": 0, "open_candidates": 5000}
-    plan = ExperimentPlan.model_validate({"experiment_id": kind, "kind": kind, "ramp": [step]})
+    plan = ExperimentPlan.model_validate({"experiment_id": kind, "kind": kind, "ramp": [step], **plan_fields})
     running = RunningExperiment.model_validate(fields | {"started_at": datetime(2031, 1, 1, tzinfo=UTC)})
     return running, Experiment(plan)
 
 
-def watched(*, canary: bool) -> Arms:
+def watched(*, canary: bool, **plan_fields: Any) -> Arms:
+    """`plan_fields`: of the canary's plan."""
     found = arms()
     watching, watch = trial("watch", "v1.0.2", "v1.0.1", 0.95)
-    running, experiment = trial("canary", "v1.0.4", "v1.0.2", 0.5) if canary else (None, None)
+    running, experiment = trial("canary", "v1.0.4", "v1.0.2", 0.5, **plan_fields) if canary else (None, None)
     entry = AdapterEntry(version="v1.0.4", state=EntryState.CANARY, sha256=SHA, folder="small/v1.0.4")
     changed = {"watch": watching, "experiment": running}
     if canary:
@@ -171,6 +175,23 @@ def test_beside_a_canary_each_unit_is_in_one_experiment_with_the_probability_tha
     assert {arm.propensity for arm in of_canary} == {0.5}
     tried = sum(arm.is_candidate for arm in of_canary) / len(of_canary)
     assert 0.47 < tried < 0.53
+
+
+def test_an_experiment_gets_tasks_until_its_minimum_age_on_a_fleet_that_would_spend_its_budget_before() -> None:
+    found = watched(canary=True, max_units=500, min_age_s=10_000.0)
+    experiment, began = found.experiment, datetime(2031, 1, 1, tzinfo=UTC)
+    assert experiment is not None
+    for second in range(0, 11_000, 5):
+        task = Task(task_id=f"t{second}", input="x")
+        arm = found.arm_for(task, second)
+        at = began + timedelta(seconds=second)
+        found.note_admitted(work_of(task, arm).model_copy(update={"admitted_at": at}))
+        if arm.experiment_id == "canary":
+            score = 0.9 if arm.is_candidate else 0.4
+            experiment.observe(second, Outcome(True, score, length=50.0, latency_s=1.0, scorer="verifier@1"))
+
+    assert experiment.final is not None and experiment.final.verdict is Verdict.PROMOTE
+    assert experiment.final.evidence.age_s >= 10_000
 
 
 def test_a_session_that_began_under_the_watch_keeps_its_arm_when_a_canary_starts() -> None:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.records import MOST_FLEETS, experiments, own_number, pooled_number
+from ratchet.experiments.records import MOST_FLEETS, PooledLine, experiments, own_number, pooled_number
 from ratchet.experiments.replay import replay_experiment
+from ratchet.experiments.unit import Outcome
 from ratchet.logs.follower import AdaptersInUse, FollowerNote, read_follower_note, write_follower_note
-from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path, is_own, source
+from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS, POOLED, active_path, is_own, source
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
 from schemas.records.decision import RollBack
 from schemas.records.registry import AdapterEntry, EntryState
-from services.orchestrator.promotion.evidence_pool import FleetLogs
+from services.orchestrator.promotion.evidence_pool import TASK_LOGS, EvidencePool, FleetLogs
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.adapters.making_decisions import decided
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
@@ -142,6 +145,64 @@ def test_a_line_that_was_logged_twice_keeps_nothing_back(tmp_path: Path) -> None
 
     # then both count once, and a restart would go on behind the last line
     assert [line.end for line in found] == [len(b"".join(first)), len(b"".join([*first, first[0], *second]))]
+
+
+@pytest.mark.parametrize("log", [ASSIGNMENTS, INTERACTIONS, AUDITS])
+def test_outcomes_are_read_again_after_a_log_could_not_be_opened(tmp_path: Path, log: str) -> None:
+    # given a group that ended, and a log that can't be opened for now, as on a network's disk
+    arm = Arm(adapter_version="v1.0.1", experiment_id="e-1", sequence=1)
+    lines = group("one", [0.1, 0.2], arm=arm)
+    write_log(tmp_path, lines)
+    fleet = FleetLogs(0, tmp_path)
+    fleet.open({source(0, name): 0 for name in TASK_LOGS})
+    path, aside = active_path(tmp_path, log), tmp_path / "aside"
+    if path.exists():
+        path.rename(aside)
+    path.mkdir()
+
+    # when it is read, and once more when it can be opened again
+    with pytest.raises(IsADirectoryError):
+        fleet.read()
+    path.rmdir()
+    if aside.exists():
+        aside.rename(path)
+
+    # then the outcome is there
+    (found,) = fleet.read()
+    assert (found.outcome is not None, found.end) == (True, len(b"".join(lines)))
+
+
+class LateRegistry:
+    """Stands in for a promoter that hears of an experiment from a registry which can't be read at first."""
+
+    def __init__(self) -> None:
+        self.counted: list[int] = []
+        self.reads = 0
+        self.arms = SimpleNamespace(adapters=SimpleNamespace(running=()), trials=[])
+
+    async def read_registry(self) -> None:
+        self.reads += 1
+        if self.reads == 1:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        experiment = SimpleNamespace(observe=lambda number, _outcome: self.counted.append(number))
+        self.arms.trials = [(SimpleNamespace(experiment_id="e-1"), experiment)]
+
+
+async def test_pooled_lines_are_counted_once_the_registry_can_be_read_again(tmp_path: Path) -> None:
+    # given three lines of an experiment that this fleet does not know yet
+    promoter = LateRegistry()
+    pool = EvidencePool(OrchestratorSettings(logs_dir=tmp_path), {AGENT: cast(Any, promoter)}, lambda: None)
+    await pool.start()
+    lines = [PooledLine("e-1", 0, INTERACTIONS, 1, number, outcome=Outcome(succeeded=True)) for number in range(3)]
+    active_path(tmp_path, POOLED).write_bytes(b"".join(line.encode() + b"\n" for line in lines))
+
+    # when the registry can't be read in the first turn, and can in the second
+    with pytest.raises(OSError, match="Stale"):
+        await pool.turn()
+    await pool.turn()
+
+    # then each counts once
+    assert promoter.counted == [pooled_number(number, 0) for number in range(3)]
 
 
 async def test_an_experiment_whose_evidence_is_gone_from_a_fleets_logs_is_aborted(tmp_path: Path) -> None:

@@ -262,3 +262,18 @@ async def test_the_manager_sends_tasks_of_every_tenant_and_is_answered_by_their_
         assert sorted(one.task_id for one in results) == ["j/0", "tenant:acme/j/0"]
         with pytest.raises(Reject, match="may not begin with"):
             await fleet.submit_as("client", Task(task_id="tenant:acme/j/1", input="x"))
+
+
+async def test_a_task_that_a_submitter_sent_first_answers_no_other_task_of_its_id(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, answering(fleet):
+        taken = Task(task_id="run1/0", input="mine")
+        assert await fleet.orchestrator.parts.intake.submit(taken, "eve")
+
+        await fleet.submit_as(MANAGER, Task(task_id="run1/0", input="another"), correlation_id="a")
+        await fleet.submit_as(MANAGER, taken, correlation_id="b")
+        results = await fleet.results(2)
+
+        assert {(one.status, "another task" in (one.reason or "")) for one in results} == {
+            ("failed", True),
+            ("ok", False),
+        }
