@@ -37,7 +37,7 @@ AWAY = (OperationalError, InterfaceError, NoConnection)
 CONNECT_S = 5
 ANSWERS_WITHIN_MS = 60_000
 KEEPALIVE = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
-"""For the server: it ends the session of a manager that is gone, whose lock would keep the others from releasing."""
+"""Has the server end the session of a manager that is gone, whose lock would keep the others from releasing."""
 WRITES = {"writes": True}
 """An option of connections whose transactions write."""
 SILENT_S = 8.0

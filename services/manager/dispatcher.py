@@ -183,14 +183,14 @@ class Dispatcher:
     async def _write(self, act: str, work: Callable[[Connection], T], *, brief: bool = True) -> T:
         """Make a transaction, in the event loop where it is `brief` and the last one of this act was."""
 
-        def timed(connection: Connection) -> T:
+        def work_and_measure(connection: Connection) -> T:
             began = time.perf_counter()
             try:
                 return work(connection)
             finally:
                 self._took[act] = time.perf_counter() - began
 
-        return await self._database.write(timed, brief=brief and self._took.get(act, 0.0) < BRIEF_S)
+        return await self._database.write(work_and_measure, brief=brief and self._took.get(act, 0.0) < BRIEF_S)
 
     async def _follow_runs(self) -> None:
         """Follow training runs by their records. Where these can't be read, runs and their jobs wait."""

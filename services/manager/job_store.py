@@ -56,7 +56,7 @@ NOT_RUN = {
     JobState.CANCELLED: (TaskState.CANCELLED, "its job was cancelled"),
     JobState.EXPIRED: (TaskState.EXPIRED, "the deadline of its job passed before its turn came"),
 }
-"""How tasks end that wait when their job ends."""
+"""States and reasons with which waiting tasks end when their job does."""
 NO_ANSWER = (TaskState.FAILED, TaskState.EXPIRED, TaskState.CANCELLED)
 
 # Statements of the calls that come most often. SQLAlchemy takes as long to put one together as SQLite to answer it.

@@ -80,7 +80,7 @@ class Cascades:
 
     def __post_init__(self) -> None:
         self._routings: dict[str, Routing] = {}
-        """By open tasks: one that is handled again, since the disk was full, keeps its place in the order."""
+        """Routings of open tasks: one that is handled again, since the disk was full, keeps its place in the order."""
         self._waiting: dict[str, Waiting] = {}
         self._waits_for: dict[str, str] = {}
         """The user's task that waits, by the big model's."""

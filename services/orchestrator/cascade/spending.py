@@ -66,7 +66,7 @@ class Spending:
         self._reserved[big_task_id] = self._most(work)
 
     def settle(self, big_task_id: str, lines: Sequence[Interaction], today: date) -> None:
-        """The big model has answered, or not. What ended before its answer came may be billed: today counts the most."""
+        """The big model has answered, or not. What ended before its answer came may be billed: the most counts."""
         most, totals = self._reserved.pop(big_task_id, 0.0), self.totals
         if lines[0].sample is None:
             if lines[0].status != "failed":
