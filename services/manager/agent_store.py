@@ -102,7 +102,8 @@ def add(
         raise NotAllowed(f"agent {asked.name!r} was somebody else's, who had jobs of it: take another name")
     there = select(func.count()).select_from(agents).where(~agents.c.retired)
     own = there.where(agents.c.tenant == tenant, agents.c.owner == owner)
-    for count, most, whose in ((there, MOST_AGENTS, "a manager"), (own, MOST_OF_ONE, "a submitter")):
+    of_submitter = [(own, MOST_OF_ONE, "a submitter")] if caller.own_only else []
+    for count, most, whose in ((there, MOST_AGENTS, "a manager"), *of_submitter):
         if connection.execute(count).scalar_one() >= most:
             raise Problem(429, "Too many agents", f"{whose} has at most {most:,} agents", "too-many-agents")
     values: dict[str, Any] = {
@@ -394,7 +395,7 @@ def _open_tasks(connection: Connection, name: str) -> int:
 
 
 def _was_used(connection: Connection, name: str) -> bool:
-    """Tell whether there are jobs of it, or anything was used by one: so the budget of its name is not untouched."""
+    """Tell whether there are jobs of it, or tokens or money that its jobs used."""
     used = select(literal(1)).where(_HAS_JOBS | _HAS_USED, agents.c.name == name)
     return connection.execute(used).first() is not None
 

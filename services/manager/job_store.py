@@ -182,18 +182,23 @@ def add_tasks(
 
 
 def drop_loading(connection: Connection, job_id: str) -> None:
-    """Forget a job that was refused while its tasks came in; any other stays."""
+    """Drop a job that was refused while its tasks came in; any other stays."""
     job = find_job(connection, job_id)
     if job is not None and job.state == JobState.LOADING:
         drop(connection, job_id)
 
 
-def drop(connection: Connection, job_id: str) -> None:
-    """Forget a job and its tasks, but for the ids that they had in the fleet, which answers an id once."""
+def forget(connection: Connection, job_id: str) -> None:
+    """Drop a job, but for the ids that its tasks had in the fleet, which answers an id once."""
     last = connection.execute(select(func.max(tasks.c.attempt)).where(tasks.c.job_id == job_id)).scalar()
     if last is not None and not MADE_UP.fullmatch(own_id(job_id)):
         connection.execute(delete(used_ids).where(used_ids.c.job_id == job_id))
         connection.execute(insert(used_ids).values(job_id=job_id, attempt=last))
+    drop(connection, job_id)
+
+
+def drop(connection: Connection, job_id: str) -> None:
+    """Remove a job and its tasks."""
     connection.execute(delete(tasks).where(tasks.c.job_id == job_id))
     connection.execute(delete(transfers).where(transfers.c.job_id == job_id))
     connection.execute(delete(jobs).where(jobs.c.job_id == job_id))
@@ -315,8 +320,7 @@ def rerun(connection: Connection, job_id: str, now: float, default_deadline: flo
     has_ended = state_of(job).has_ended
     if not again and not (has_ended and job.waiting):
         return _job(job)
-    if has_ended:
-        check_open_tasks(connection, job.tenant, again, now)
+    check_open_tasks(connection, job.tenant, again, now)
     changed = {
         "failed": 0,
         "expired": 0,

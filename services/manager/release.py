@@ -15,9 +15,9 @@ from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.training import TrainRequest
 from services.manager.agent_store import forget_old, registrations
-from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting
+from services.manager.job_store import LOADING_S, OPEN, drop, end_waiting, forget
 from services.manager.ledger import Charge, charge_of, limits_of, no_bytes, no_tokens, reserve, settle
-from services.manager.order import Lanes, Waiting
+from services.manager.order import FairOrder, Lanes, Waiting
 from services.manager.submission import Route, parse_task_id, task_id_of, task_to_release
 from services.manager.tables import IS_HELD, jobs, tasks
 
@@ -198,7 +198,8 @@ def release(
         by_id = {job.job_id: job for job in its_jobs}
         agent = registered.get(agent_id)
         its_prices = prices.get(agent_id) or (prices.get(agent.model) if agent else None)
-        while chosen := lane.order.choose(waiting, in_lane, weights, now):
+        order = lane.order
+        while chosen := order.choose(waiting, in_lane, weights, now):
             for job_id, count in chosen:
                 tenant = by_id[job_id].tenant
                 its_purses = [purses[tenant], *([of_agents[agent_id]] if agent else [])]
@@ -211,7 +212,8 @@ def release(
                 lane.count_released(len(new))
                 found += new
             had_turn = {job_id for job_id, _ in chosen}
-            waiting = [job for job in waiting if job.job_id not in had_turn]  # for the room of who can't pay just now
+            waiting = [job for job in waiting if job.job_id not in had_turn]
+            order = FairOrder(lanes.ageing_s)  # the room that others can't pay for just now is no part of a share
     rows.execute(connection)
     return found
 
@@ -391,9 +393,8 @@ def _summary(job: Row[Any], counts: Mapping[str, int]) -> str:
 def expire(connection: Connection, now: float, keep_s: float) -> int:
     """End what is due, and forget what ended long ago. Returns how many tasks expired unanswered."""
     due = and_(jobs.c.state.in_(OPEN), jobs.c.deadline <= now)
-    for job in connection.execute(select(jobs).where(due)).all():
-        values = {"state": JobState.EXPIRED, "reason": JobState.EXPIRED.sentence, "changed_at": now}
-        connection.execute(update(jobs).where(jobs.c.job_id == job.job_id, due).values(values))
+    values = {"state": JobState.EXPIRED, "reason": JobState.EXPIRED.sentence, "changed_at": now}
+    connection.execute(update(jobs).where(due).values(values))
     _end_some_waiting(connection, now)
     unanswered = 0
     late = and_(jobs.c.released > 0, jobs.c.deadline <= now - GRACE_S)
@@ -402,10 +403,10 @@ def expire(connection: Connection, now: float, keep_s: float) -> int:
     loading = and_(jobs.c.state == JobState.LOADING, jobs.c.changed_at <= now - LOADING_S)
     old = and_(jobs.c.state.not_in([*OPEN, JobState.LOADING]), ~IS_HELD, jobs.c.changed_at <= now - keep_s)
     most = ENDED_AT_ONCE
-    for its in (loading, old):
+    for its, end in ((loading, drop), (old, forget)):
         for job in connection.execute(select(jobs).where(its).limit(FORGOTTEN_AT_ONCE)).all():
             if most > 0:
-                drop(connection, job.job_id)
+                end(connection, job.job_id)
                 most -= job.tasks
     forget_old(connection, now, keep_s)
     return unanswered

@@ -1,4 +1,4 @@
-"""What a logged routing says of a unit (ratchet/experiments/cascade_trial.py)."""
+"""The outcome of a unit by its logged routing (ratchet/experiments/cascade_trial.py)."""
 
 from __future__ import annotations
 

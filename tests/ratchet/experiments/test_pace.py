@@ -12,7 +12,7 @@ from tests.ratchet.experiments.making_experiments import HALF, Traffic, enrolmen
 
 START = 1_900_000_000.0
 PLAN = plan(ramp=HALF, max_units=1000, min_age_s=5000.0)
-"""Of a fleet with one task a second: without a pace the budget is spent at a fifth of the age."""
+"""Units of a fleet with one task a second: without a pace the budget is spent at a fifth of the age."""
 
 
 class Fleet:

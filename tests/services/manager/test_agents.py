@@ -317,3 +317,5 @@ async def test_what_a_runner_would_do_itself_for_a_program_is_bounded(tmp_path: 
         assert "at most 100 agents" in (await register(here, "one-more", 429))["detail"]
         here.api.headers.update(bearer(mint.good(Role.OPERATOR, "olga")))
         await register(here, program=pulled)
+        for number in range(100):
+            await register(here, f"olgas-{number}")

@@ -275,6 +275,8 @@ async def test_the_id_of_a_forgotten_job_is_used_again_with_other_tasks(tmp_path
         await until(is_forgotten)
 
         # then another one by its id has tasks of other ids, for the fleet would give the old answers
+        await here.post("/v1/jobs", json={"job_id": "monday", "tasks": ["refused"], "more": True})
+        await here.post("/v1/jobs/monday/tasks", 422, json={"first": 1, "tasks": [{"input": 1}]})
         await here.post("/v1/jobs", json={"job_id": "monday", "tasks": ["another", "third"], "more": True})
         await here.post("/v1/jobs/monday/tasks", json={"first": 2, "tasks": ["fourth"]})
         assert sorted(await here.released(3)) == ["monday/0/3", "monday/1/3", "monday/2/3"]

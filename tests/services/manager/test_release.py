@@ -11,9 +11,10 @@ from sqlalchemy.pool import StaticPool
 
 from ratchet.http.access.roles import LOCAL
 from ratchet.service.prices import AgentPrices
-from schemas.api.jobs import JobSubmission
+from schemas.api.jobs import JobSubmission, TenantQuota
 from schemas.messages.result import Result
 from services.manager import job_store
+from services.manager.limits import set_quota
 from services.manager.order import Lanes
 from services.manager.release import release, store
 from services.manager.tables import METADATA
@@ -91,3 +92,18 @@ def test_room_of_a_job_that_waits_for_its_money_is_anothers(connection: Connecti
     found = release(connection, Lanes(AGEING_S, WINDOW), prices, NOW)
 
     assert [one.task_id for one in found] == ["x/0", "x/1", "y/0", "y/1"]  # type: ignore[union-attr]
+
+
+def test_a_share_holds_where_there_is_room_for_one_task_at_a_time(connection: Connection) -> None:
+    lanes = Lanes(AGEING_S, 1)
+    set_quota(connection, "a", TenantQuota(weight=3), NOW)
+    for tenant in "ab":
+        submit(connection, tenant, tenant=tenant, tasks=["x"] * 9)
+
+    order = ""
+    for _ in range(8):
+        (task_id,) = released(connection, lanes)
+        order += task_id[0]
+        store(connection, [Result(task_id=task_id, response="x")], NOW)
+
+    assert order == "aaabaaab"
