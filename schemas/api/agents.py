@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StrictBool, StringConstraints
 
 from schemas.api.jobs import Money
 from schemas.messages.base import AdapterVersion, AgentId, Identifier, KeptApart, Record, Score, Sentences, Timestamp
@@ -56,13 +56,13 @@ class AgentRules(Record):
         None, description="The version of its model that answers; a research agent needs one."
     )
     budget: Money | None = Field(None, description="The most that all of its jobs may cost; a real agent needs one.")
-    tools: bool = Field(True, description="Whether its program may have the tools of Ratchet.")
+    tools: StrictBool = Field(True, description="Whether its program may have the tools of Ratchet.")
     tool_policy: ToolPolicy | None = Field(
         None,
         description="Which tools of Ratchet its program may call, by the names that `ratchet tools list` has; a tool "
         "that is not named is allowed as it usually is. A real agent whose program has tools needs it.",
     )
-    needs_approval: bool = Field(False, description="Each of its jobs waits until an operator resumes it.")
+    needs_approval: StrictBool = Field(False, description="Each of its jobs waits until an operator resumes it.")
 
 
 class NewAgent(AgentRules):
@@ -77,9 +77,9 @@ class AgentChange(Record):
     program: ProgramText | None = None
     adapter_version: AdapterVersion | None = None
     budget: Money | None = None
-    tools: bool | None = None
+    tools: StrictBool | None = None
     tool_policy: ToolPolicy | None = None
-    needs_approval: bool | None = None
+    needs_approval: StrictBool | None = None
 
 
 class RegisteredAgent(AgentRules):
@@ -124,7 +124,7 @@ class AgentReport(Record):
 class RunnerReport(Record):
     runner: Identifier
     agents: Annotated[tuple[AgentReport, ...], Field(max_length=2 * MOST_AGENTS)] = ()
-    keeps_programs: bool = Field(False, description="If true, programs of the revisions it reports are left out.")
+    keeps_programs: StrictBool = Field(False, description="If true, programs of the revisions it reports are left out.")
 
 
 class AgentsProgram(Record):
