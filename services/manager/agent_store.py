@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -18,7 +19,7 @@ from sqlalchemy import Connection, Row, Select, delete, exists, func, insert, li
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import Problem
 from ratchet.logs.tenants import DEFAULT
-from ratchet.programs.declared import Program, faults
+from ratchet.programs.declared import Program, ProgramLimits, faults
 from ratchet.programs.shipped import inside
 from ratchet.service.errors import NotAllowed
 from ratchet.service.prices import AgentPrices, micros, units
@@ -71,6 +72,15 @@ class Registration(NamedTuple):
     reason: str
     left: int | None
     reserved: int
+    limits: ProgramLimits
+
+    def find_prices(self, prices: Mapping[str, AgentPrices]) -> AgentPrices | None:
+        """Return its prices, or those of its model, for as many calls as its program may make."""
+        found = prices.get(self.name) or prices.get(self.model)
+        if found is None:
+            return None
+        calls = min(self.limits.calls, ceil(self.limits.tokens / found.max_tokens))
+        return found.model_copy(update={"calls": calls})
 
     @property
     def route(self) -> Route:
@@ -224,11 +234,6 @@ def check_visible(connection: Connection, name: str, caller: Caller, *, change: 
         raise no_such_agent(name)
 
 
-def model_of(connection: Connection, name: str) -> str | None:
-    """Return the model that a registered agent uses; None where there is no such agent."""
-    return connection.execute(select(agents.c.model).where(agents.c.name == name)).scalar()
-
-
 def get(connection: Connection, name: str, now: float) -> RegisteredAgent:
     return _show(connection, _must_find(connection, name), now)
 
@@ -262,7 +267,10 @@ def registrations(connection: Connection, now: float, name: str | None = None) -
         held = reserved.get(row.name, 0)
         left = None if row.budget is None else row.budget - held - spent.get(row.name, 0)
         version, approval = rules.adapter_version, rules.needs_approval
-        found[row.name] = Registration(row.name, row.model, rules.kind, version, approval, state, reason, left, held)
+        limits = ProgramLimits.model_validate(rules.program.get("limits", {}))
+        found[row.name] = Registration(
+            row.name, row.model, rules.kind, version, approval, state, reason, left, held, limits
+        )
     return found
 
 

@@ -70,7 +70,7 @@ class Jobs:
                 if registered is None:
                     there = ", ".join(own) or "none for this tenant"
                     raise NotFound(f"agent {agent_id!r} is not of this fleet ({there}), and not registered with it")
-                prices = prices or self._prices.get(registered.model)
+                prices = registered.find_prices(self._prices)
             if asked.kind is JobKind.TRAINING:
                 check_training(caller, registered)
             needs_approval = registered is not None and registered.needs_approval
@@ -179,8 +179,8 @@ class Jobs:
 
     def _prices_of(self, connection: Connection, agent_id: str) -> AgentPrices | None:
         """Return what the agent's tokens cost: its own prices, or those of the model that it uses."""
-        model = agent_store.model_of(connection, agent_id)
-        return self._prices.get(agent_id) or (self._prices.get(model) if model else None)
+        registered = agent_store.registrations(connection, time.time(), agent_id).get(agent_id)
+        return self._prices.get(agent_id) if registered is None else registered.find_prices(self._prices)
 
     def _default_deadline(self, now: float) -> float:
         return now + self._settings.manager_job_days * DAY_S

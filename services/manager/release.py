@@ -197,7 +197,7 @@ def release(
         ]
         by_id = {job.job_id: job for job in its_jobs}
         agent = registered.get(agent_id)
-        its_prices = prices.get(agent_id) or (prices.get(agent.model) if agent else None)
+        its_prices = agent.find_prices(prices) if agent else prices.get(agent_id)
         order = lane.order
         while chosen := order.choose(waiting, in_lane, weights, now):
             for job_id, count in chosen:

@@ -249,7 +249,8 @@ async def test_the_budget_of_an_agent_holds_for_all_of_its_jobs(tmp_path: Path) 
     prices = tmp_path / "prices.toml"
     prices.write_text(SMALL)
     async with managed(tmp_path, prices=prices) as here:
-        await register(here, kind="real", budget="25")
+        # given a program that may call the model three times: a task costs at most 30, not the 10 of one call
+        await register(here, kind="real", budget="75", program=PROGRAM | {"limits": {"calls": 3}})
         await report(here)
         for name in "xy":
             await here.submit(3, job_id=name, agent_id="bot")
@@ -257,10 +258,10 @@ async def test_the_budget_of_an_agent_holds_for_all_of_its_jobs(tmp_path: Path) 
         await settled()
         assert len(here.fleet.submitted) == 2
         for task_id in list(here.fleet.open):
-            answer(here, task_id, 10)
+            answer(here, task_id, 30)
         paused = [await here.wait_for(name, state="paused") for name in "xy"]
         assert "the budget of the agent 'bot' can't pay for the next task" in paused[0]["reason"]
-        assert (await here.get("/v1/agents/bot/metrics"))["spent"] == "20.000000"
+        assert (await here.get("/v1/agents/bot/metrics"))["spent"] == "60.000000"
 
 
 class Said(NamedTuple):
