@@ -173,7 +173,7 @@ def rollout_of(
         return RecordedRollout(
             of.template,
             engine,
-            model=f"{agent_id}@{arm.adapter_version}",
+            model=agent_id,  # without the version: a program that knew its arm could favour one in an experiment
             sampling=work.sampling,
             budget=budget,
             role=role,
