@@ -85,31 +85,31 @@ async def test_a_kind_is_a_rule_for_its_tasks(
         assert fleet.open["j/0"] == task
 
 
-@pytest.mark.parametrize(
-    ("rules", "says"),
-    [
-        ({"kind": "research"}, "names the version"),
-        ({"kind": "real"}, "a real agent has one"),
-        ({"kind": "real", "budget": "5"}, "no prices"),
-        ({"program": {}}, "neither a command nor"),
-        ({"program": PROGRAM | {"binds": {"/etc": "/etc"}}}, "bind no folder"),
-        ({"program": {"image": {"folder": "/"}}}, "pulled by its digest"),
-        ({"program": PROGRAM | {"requirements": ["--index-url=http://x"]}}, "no name and version"),
-        ({"program": PROGRAM | {"requirements": ["a @ file:///etc"]}}, "no name and version"),
-        ({"program": PROGRAM | {"requirements": ["./a"]}}, "no name and version"),
-        ({"program": PROGRAM | {"tools": True}, "tools": False}, "no tools"),
-        ({"tool_policy": {"file_writ": "deny"}}, "is 'file_write' meant?"),
-        ({"program": PROGRAM | {"tools": True}, "kind": "real", "budget": "1"}, "which tools its program may call"),
-        ({"program": PROGRAM | {"data": {"/ratchet/policy.toml": ""}}}, "where the tools of Ratchet lie"),
-        ({"program": PROGRAM | {"environment": {"RATCHET_X": "1"}}}, "can't be set"),
-        ({"budget": "NaN"}, "budget"),
-        ({"name": "Not A Name"}, "name"),
-    ],
-)
-async def test_an_agent_that_can_not_be_is_refused(tmp_path: Path, rules: dict[str, Any], says: str) -> None:
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "research"}, "names the version"),
+    ({"kind": "real"}, "a real agent has one"),
+    ({"kind": "real", "budget": "5"}, "no prices"),
+    ({"program": {}}, "neither a command nor"),
+    ({"program": PROGRAM | {"binds": {"/etc": "/etc"}}}, "bind no folder"),
+    ({"program": {"image": {"folder": "/"}}}, "pulled by its digest"),
+    ({"program": PROGRAM | {"requirements": ["--index-url=http://x"]}}, "no name and version"),
+    ({"program": PROGRAM | {"requirements": ["a @ file:///etc"]}}, "no name and version"),
+    ({"program": PROGRAM | {"requirements": ["./a"]}}, "no name and version"),
+    ({"program": PROGRAM | {"tools": True}, "tools": False}, "no tools"),
+    ({"tool_policy": {"file_writ": "deny"}}, "is 'file_write' meant?"),
+    ({"program": PROGRAM | {"tools": True}, "kind": "real", "budget": "1"}, "which tools its program may call"),
+    ({"program": PROGRAM | {"data": {"/ratchet/policy.toml": ""}}}, "where the tools of Ratchet lie"),
+    ({"program": PROGRAM | {"environment": {"RATCHET_X": "1"}}}, "can't be set"),
+    ({"budget": "NaN"}, "budget"),
+    ({"name": "Not A Name"}, "name"),
+]
+
+
+async def test_an_agent_that_can_not_be_is_refused(tmp_path: Path) -> None:
     async with managed(tmp_path) as here:
-        refused = await register(here, status=422, **rules)
-        assert says in refused["detail"]
+        for rules, says in REFUSED:
+            refused = await register(here, status=422, **rules)
+            assert says in refused["detail"]
         assert (await here.get("/v1/agents"))["items"] == []
 
 

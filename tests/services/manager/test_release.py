@@ -43,9 +43,10 @@ def released(connection: Connection, lanes: Lanes, now: float = NOW) -> list[str
 
 
 def test_of_many_jobs_the_highest_priorities_and_the_longest_waits_go_first(connection: Connection) -> None:
-    # given a hundred jobs, three of a higher priority, and one of the lowest that waits for ten steps
+    # given a hundred jobs that an order by names would begin with, three of a higher priority, and one of the lowest
+    # that waits for ten steps
     for number in range(100):
-        submit(connection, f"low-{number}", priority=2)
+        submit(connection, f"a-low-{number}", priority=2)
     for number in range(3):
         submit(connection, f"high-{number}", priority=9)
     submit(connection, "old", priority=1, at=NOW - 10 * AGEING_S)

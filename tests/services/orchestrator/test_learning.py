@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
-import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
@@ -29,7 +28,7 @@ from tests.ratchet.adapters.hostile_adapters import (
     version_link,
     with_sparse_entry,
 )
-from tests.ratchet.adapters.making_adapters import NOON, files, published, tensors
+from tests.ratchet.adapters.making_adapters import NOON, files, published
 from tests.ratchet.adapters.making_decisions import decided
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 from tests.waiting import settled, until
@@ -69,18 +68,6 @@ async def test_what_an_operator_promotes_is_watched_beside_the_version_before_it
         await house.traffic(stop_when=lambda: house.state(version) == "rolled_back")
 
         assert house.adapters.primary == "v1.0.0"
-
-
-async def test_a_worse_adapter_is_rolled_back_after_few_of_its_answers(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.1}, **QUICK) as house:
-        version = await house.trained()
-        await house.reach(version, "canary")
-
-        await house.traffic(stop_when=lambda: house.state(version) == "rolled_back")
-
-        answers = {line.task_id for line in house.logged() if line.adapter_version == version}
-        assert house.adapters.primary == "v1.0.0"
-        assert len(answers) <= 40
 
 
 async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path: Path) -> None:
@@ -258,16 +245,6 @@ async def test_what_is_worse_only_because_the_scorer_is_gone_is_held_up_and_not_
 
         assert "the primary does no better now" in promoter.held_up[0].reason
         assert house.state(version) == "trained"
-
-
-async def test_nothing_is_announced_before_it_was_checked(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.5}, **QUICK) as house:
-        weights = tensors() | {"base_model.model.lm_head.weight": np.zeros((2, 2), "f4")}
-        version = await house.trained(files=files(weights))
-
-        await house.reach(version, "rejected")
-
-        assert all(adapter.version != version for event in house.events for adapter in event.adapters)
 
 
 @pytest.mark.parametrize("spoiled", ["missing", "changed", "a link"])

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.verification import verify_registry
 from ratchet.experiments.records import experiments
-from ratchet.experiments.replay import plan_of
-from schemas import Task
 from services.cli.experiment.command import check
 from tests.services.orchestrator.learning_house import AGENT
 from tests.services.orchestrator.program_house import ProgramHouse, program_house, revision
-from tests.waiting import settled, until
+from tests.waiting import until
 
 
 def moves(house: ProgramHouse) -> list[str]:
@@ -54,23 +50,6 @@ async def test_a_better_program_is_promoted_by_live_traffic_and_watched_from_the
         assert replays(house) == [True]
         found = verify_registry(house.store, AdapterLimits(64))
         assert (found.ok, found.signed) == (True, 5)
-
-
-async def test_a_worse_program_is_rolled_back_and_the_next_one_has_less_to_get_wrong(tmp_path: Path) -> None:
-    async with program_house(tmp_path, {"old": 0.8, "new": 0.2, "third": 0.8}) as house:
-        await house.chosen("old")
-        house.try_program("new", "why not")
-        await house.becomes("new", "canary")
-        await house.traffic(stop_when=lambda: house.standing("new") == "rolled_back")
-        house.try_program("third", "why not")
-        await house.becomes("third", "canary")
-
-        assert house.programs.primary == "old"
-        assert house.adapters.experiment is not None
-        plan = plan_of(house.adapters.experiment)
-        assert (plan.nth, plan.promote_at) == (2, pytest.approx(60))
-        assert plan.limits is not None and plan.limits.length == pytest.approx(3.0)
-        assert replays(house) == [True]
 
 
 async def test_an_operator_calls_an_experiment_off_and_a_restart_goes_on_with_the_next(tmp_path: Path) -> None:
@@ -126,31 +105,3 @@ async def test_a_program_that_fails_on_users_first_tasks_sees_no_traffic(tmp_pat
         asked = [line for line in house.logged() if line.program == "broken"]
         assert asked and all((line.arm.experiment_id or "").startswith("validation:") for line in asked)
         assert moves(house) == ["promote_program", "try_program", "reject_program"]
-
-
-async def test_tasks_that_say_who_answers_are_in_no_experiment_of_programs(tmp_path: Path) -> None:
-    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
-        await house.chosen("old")
-        house.try_program("new", "it thinks twice")
-        await house.becomes("new", "canary")
-
-        await house.submit(Task(task_id="names-one", input="x", programs=("new",)))
-        await house.submit(Task(task_id="own", input="x", work_to="reply.mine"))
-        await house.submit(Task(task_id="any", input="x"))
-        await until(lambda: len(house.assigned()) == 3)
-
-        arms = {line["task_id"]: line["arm"] for line in house.assigned()}
-        assert [arms[one].get("experiment_id") for one in ("names-one", "own")] == [None, None]
-        assert [arms[one].get("program") for one in ("names-one", "own")] == [None, None]
-        assert arms["any"]["experiment_id"] == house.adapters.experiment.experiment_id  # type: ignore[union-attr]
-
-
-async def test_after_a_restart_nothing_is_decided_before_runners_have_told(tmp_path: Path) -> None:
-    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
-        await house.chosen("old")
-        house.try_program("new", "it thinks twice")
-        await house.becomes("new", "canary")
-    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
-        for _ in range(10):
-            await settled()
-        assert house.standing("new") == "canary"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -51,23 +52,30 @@ class Asking:
         self.client = client
         self.mint = mint
 
-    async def call(self, method: str, path: str, role: Role, name: str, **given: Any) -> httpx.Response:
-        return await self.client.request(method, path, headers=bearer(self.mint.good(role, name)), **given)
+    async def call(
+        self, method: str, path: str, role: Role, name: str, tenant: str | None = None, **given: Any
+    ) -> httpx.Response:
+        headers = bearer(self.mint.good(role, name, tenant))
+        return await self.client.request(method, path, headers=headers, **given)
 
-    async def about_the_task(self, row: AccessRule, role: Role, name: str) -> httpx.Response:
-        path = row.path.replace("{task_id}", TASK["task_id"]).replace("{", "").replace("}", "")
-        given = {"json": BODIES.get(row.route, {})} if row.method == "POST" else {}
-        return await self.call(row.method, path, role, name, **given)
+    async def about_the_task(
+        self, row: AccessRule, role: Role, name: str, tenant: str | None = None, task_id: str = TASK["task_id"]
+    ) -> httpx.Response:
+        path = row.path.replace("{task_id}", task_id).replace("{agent_id}", "small").replace("{", "").replace("}", "")
+        body = json.loads(json.dumps(BODIES.get(row.route, {})).replace(TASK["task_id"], task_id))
+        given = {"json": body, "params": {"wait_s": 0} if tenant else {}} if row.method == "POST" else {}
+        return await self.call(row.method, path, role, name, tenant, **given)
 
 
 @asynccontextmanager
-async def asking(folder: Path) -> AsyncIterator[Asking]:
-    """Ann's task is answered."""
+async def asking(folder: Path, tenant: str | None = None, **settings: Any) -> AsyncIterator[Asking]:
+    """The task of Ann, of this tenant, is answered."""
     mint = Mint(folder / "keys")
-    async with house(folder, api_public_keys=mint.keys.jwks) as fleet, api_of(fleet) as client, answering(fleet):
+    settings |= {"api_public_keys": mint.keys.jwks}
+    async with house(folder, **settings) as fleet, api_of(fleet) as client, answering(fleet):
         asked = Asking(fleet, client, mint)
-        answer = await asked.call("POST", "/v1/tasks?wait_s=30", Role.SUBMITTER, "ann", json=TASK)
-        assert answer.json()["response"] == "better"
+        answer = await asked.call("POST", "/v1/tasks?wait_s=30", Role.SUBMITTER, "ann", tenant, json=TASK)
+        assert (answer.json()["response"], answer.json()["task_id"]) == ("better", TASK["task_id"])
         yield asked
 
 

@@ -17,19 +17,9 @@ from ratchet.logs.trajectories import path_of
 from schemas import Task
 from schemas.api.tasks import TaskHistory
 from schemas.messages.response import GenerationLatencies, Sample, Segment, Turn
-from schemas.messages.result import Result
 from tests.services.orchestrator.api.calling import SCORES, TEXTS, answering, api_of
 from tests.services.orchestrator.house import answered, house, scored
 from tests.waiting import until
-
-
-async def test_a_task_that_is_waited_for_answers_with_the_best_of_its_group(tmp_path: Path) -> None:
-    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
-        answer = await api.post("/v1/tasks?wait_s=60", json={"input": "sort: cab", "reference": "abc"})
-
-        assert answer.status_code == 200
-        result = Result.model_validate(answer.json())
-        assert (result.response, result.score, result.status, result.sample) == ("better", 0.75, "ok", 1)
 
 
 async def test_a_task_that_is_not_waited_for_is_in_the_log_and_on_its_way_when_it_is_accepted(tmp_path: Path) -> None:

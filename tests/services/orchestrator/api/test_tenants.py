@@ -12,18 +12,16 @@ from typing import Any
 import httpx
 import pytest
 
-from ratchet.http.access.matrix import AccessRule
 from ratchet.http.access.roles import Role
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.groups import teaches_nothing
 from ratchet.logs.tenants import DEFAULT, AgentTenants, key_of, own_id, tenant_of
 from schemas import Task
-from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
+from tests.ratchet.http.access.tokens_for_tests import bearer
 from tests.ratchet.http.real_services import NAMES, rules_of
-from tests.services.orchestrator.api.calling import answering, api_of
+from tests.services.orchestrator.api import test_ownership
 from tests.services.orchestrator.api.chatting import served
-from tests.services.orchestrator.api.test_ownership import BODIES, TASK
-from tests.services.orchestrator.house import House, house
+from tests.services.orchestrator.api.test_ownership import BODIES, TASK, Asking
 from tests.waiting import until
 
 KEY = "tenant:acme/ann/1"
@@ -33,36 +31,10 @@ LONG = "/v1/events"
 """A stream, which has a test of its own."""
 
 
-class Asking:
-    def __init__(self, fleet: House, client: httpx.AsyncClient, mint: Mint) -> None:
-        self.fleet = fleet
-        self.client = client
-        self.mint = mint
-
-    async def call(
-        self, method: str, path: str, role: Role, name: str, tenant: str | None, **given: Any
-    ) -> httpx.Response:
-        headers = bearer(self.mint.good(role, name, tenant))
-        return await self.client.request(method, path, headers=headers, **given)
-
-    async def about_the_task(
-        self, row: AccessRule, role: Role, name: str, tenant: str | None, task_id: str = TASK["task_id"]
-    ) -> httpx.Response:
-        path = row.path.replace("{task_id}", task_id).replace("{agent_id}", "small").replace("{", "").replace("}", "")
-        body = json.loads(json.dumps(BODIES.get(row.route, {})).replace(TASK["task_id"], task_id))
-        given = {"json": body, "params": {"wait_s": 0}} if row.method == "POST" else {}
-        return await self.call(row.method, path, role, name, tenant, **given)
-
-
 @asynccontextmanager
-async def asking(folder: Path, **settings: Any) -> AsyncIterator[Asking]:
+async def asking(folder: Path, agent_tenants: str = "small=acme", **settings: Any) -> AsyncIterator[Asking]:
     """The task of Ann of acme is answered. The agent `small` is acme's, and `other` is for all."""
-    mint = Mint(folder / "keys")
-    settings = {"agent_tenants": "small=acme", "api_public_keys": mint.keys.jwks} | settings
-    async with house(folder, **settings) as fleet, api_of(fleet) as client, answering(fleet):
-        asked = Asking(fleet, client, mint)
-        answer = await asked.call("POST", "/v1/tasks?wait_s=30", Role.SUBMITTER, "ann", "acme", json=TASK)
-        assert (answer.json()["response"], answer.json()["task_id"]) == ("better", TASK["task_id"])
+    async with test_ownership.asking(folder, "acme", agent_tenants=agent_tenants, **settings) as asked:
         yield asked
 
 

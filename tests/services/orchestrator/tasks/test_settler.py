@@ -21,33 +21,6 @@ from tests.services.orchestrator.house import House, answered, house, scored
 from tests.waiting import settled, until
 
 
-async def test_each_sample_is_logged_with_the_drafted_fields_first(tmp_path: Path) -> None:
-    async with house(tmp_path) as fleet:
-        await fleet.submit(Task(task_id="t1", input="x", task_type="kind", reference="b"))
-        (work,) = await fleet.work()
-
-        await fleet.reward(scored(answered(work, "a", "b"), 0.25, 1.0))
-        await fleet.results()
-
-        lines = fleet.logged()
-        assert [(line.sample, line.response, line.score, line.group_size) for line in lines] == [
-            (0, "a", 0.25, 2),
-            (1, "b", 1.0, 2),
-        ]
-        first = (tmp_path / "agent_interactions.jsonl").read_text().splitlines()[0]
-        keys = [key.split('":')[0].strip('{"') for key in first.split(',"')[:8]]
-        assert keys == [
-            "task_id",
-            "input",
-            "response",
-            "score",
-            "agent_id",
-            "adapter_version",
-            "timestamp",
-            "metadata",
-        ]
-
-
 async def test_the_user_gets_the_best_sample_on_the_reply_queue_and_in_results(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet:
         await fleet.submit(Task(task_id="t1", input="x"))
@@ -60,33 +33,6 @@ async def test_the_user_gets_the_best_sample_on_the_reply_queue_and_in_results(t
         assert (result.response, result.score, result.sample, result.status) == ("b", 0.5, 1, "ok")
         assert (delivery.correlation_id, delivery.message_id) == ("c", "t1/result")
         assert [delivery.body for delivery in fleet.bus.deliveries_published("results")] == [fleet.replies[0].body]
-
-
-async def test_an_answer_nobody_could_score_still_reaches_the_user(tmp_path: Path) -> None:
-    async with house(tmp_path) as fleet:
-        await fleet.submit(Task(task_id="t1", input="x"))
-        (work,) = await fleet.work()
-
-        await fleet.reward(scored(answered(work, "a", "b"), None, None))
-
-        (result,) = await fleet.results()
-        assert (result.status, result.response, result.score) == ("ok", "a", None)
-        assert [line.score_status for line in fleet.logged()] == ["timeout", "timeout"]
-
-
-async def test_a_reward_that_comes_twice_is_logged_and_answered_once(tmp_path: Path) -> None:
-    async with house(tmp_path) as fleet:
-        await fleet.submit(Task(task_id="t1", input="x"))
-        (work,) = await fleet.work()
-        reward = scored(answered(work, "a", "b"), 0.1, 0.2)
-
-        await fleet.reward(reward)
-        await fleet.reward(reward)
-        await fleet.results()
-        await settled()
-
-        assert len(fleet.logged()) == 2
-        assert len(fleet.replies) == 1
 
 
 async def test_an_answer_without_samples_fails_the_task_with_the_agents_reason(tmp_path: Path) -> None:
