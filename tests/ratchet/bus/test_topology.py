@@ -37,19 +37,8 @@ def test_work_waits_by_priority(priority: int, queue: str) -> None:
     assert work_queue("a", priority=priority) == queue
 
 
-def test_responses_are_kept_only_for_an_external_scorer() -> None:
-    assert KEPT_RESPONSES in FLEET.names
-    assert KEPT_RESPONSES not in fleet_topology(("small",)).names
-
-
-def test_audits_have_queues_only_where_there_is_an_auditor() -> None:
-    assert {AUDITS, AUDIT_SCORES} <= FLEET.names
-    assert not {AUDITS, AUDIT_SCORES} & fleet_topology(("small",)).names
-
-
-def test_what_programs_ask_people_has_a_queue_only_where_there_are_programs() -> None:
-    assert APPROVALS in FLEET.names
-    assert APPROVALS not in fleet_topology(("small",)).names
+def test_an_external_scorer_an_auditor_and_programs_have_queues_only_where_there_are_some() -> None:
+    assert FLEET.names - fleet_topology(("small", "big")).names == {KEPT_RESPONSES, AUDITS, AUDIT_SCORES, APPROVALS}
 
 
 def test_every_queue_is_a_bounded_quorum_queue() -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from sqlalchemy import create_engine, insert, select
 
 from ratchet.http.access.roles import Role
 from ratchet.programs.declared import Program
 from schemas.api.agents import AgentState
 from services.manager.agent_store import state_of
+from services.manager.tables import agents
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.manager.managed import Managed, ScriptedFleet, managed
 from tests.services.manager.test_budgets import SMALL, answer
@@ -313,10 +315,14 @@ async def test_what_a_runner_would_do_itself_for_a_program_is_bounded(tmp_path: 
             (PROGRAM | {"data": {f"/agent/{n}": "x" for n in range(1_001)}}, "at most 1,000 files"),
         ):
             assert says in (await register(here, status=422, program=program))["detail"]
-        for number in range(100):
-            await register(here, f"bot-{number}")
+        await register(here, "bot")
+        with create_engine(f"sqlite:///{tmp_path}/jobs.sqlite").begin() as connection:
+            (row,) = connection.execute(select(agents)).mappings()
+            more = [dict(row) | {"name": f"bot-{number}"} for number in range(99)]
+            connection.execute(
+                insert(agents), more + [one | {"name": f"o-{one['name']}", "owner": "olga"} for one in more]
+            )
         assert "at most 100 agents" in (await register(here, "one-more", 429))["detail"]
         here.api.headers.update(bearer(mint.good(Role.OPERATOR, "olga")))
-        await register(here, program=pulled)
-        for number in range(100):
-            await register(here, f"olgas-{number}")
+        await register(here, "olgas", program=pulled)
+        await register(here, "one-more-of-olga")

@@ -554,20 +554,6 @@ async def test_the_way_of_a_new_primary_to_its_first_answer_is_measured_also_by_
         assert seconds is not None and 0 < seconds < 10
 
 
-async def test_agents_learn_independently(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK) as house:
-        version = await house.trained()
-        await house.reach(version, "canary")
-        for number in range(40):
-            await house.submit(Task(task_id=f"other-{number}", input="x", agent_id="other"))
-
-        works = await house.work(40, agent="other")
-
-        assert {(work.arm.adapter_version, work.arm.experiment_id) for work in works} == {("v1.0.0", None)}
-        assert house.store.read().agent("other").experiment is None
-        assert house.state(version) == "canary"
-
-
 async def test_an_older_registry_that_was_read_late_does_not_set_the_arms_back(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **QUICK) as house:
         promoter = house.orchestrator.parts.promoters[AGENT]

@@ -163,16 +163,6 @@ async def test_a_role_is_promoted_by_the_outcome_of_the_teams_tasks_and_only_it_
         assert check(record, house.folder).difference is None
 
 
-async def test_a_worse_role_is_rolled_back_and_its_partner_stays(tmp_path: Path) -> None:
-    async with team_house(tmp_path, {(BASE, BASE): 0.8, (BASE, "v1.0.1"): 0.1}) as house:
-        version = await house.trains(PARTNER)
-        await house.becomes(PARTNER, version, "canary")
-
-        await house.traffic(stop_when=lambda: house.of(PARTNER).versions[version].state.value == "rolled_back")
-
-        assert (house.of(PARTNER).primary, house.of(AGENT).primary) == (BASE, BASE)
-
-
 async def test_one_role_is_tried_at_a_time_and_a_change_of_its_partner_makes_what_it_showed_void(
     tmp_path: Path,
 ) -> None:

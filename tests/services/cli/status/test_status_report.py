@@ -22,6 +22,12 @@ def depths(**changed: QueueDepth) -> tuple[QueueDepth, ...]:
     return tuple(changed.get(queue.name, QueueDepth(queue.name, 0, 1)) for queue in TOPOLOGY.queues)
 
 
+def text_of(report: StatusReport) -> str:
+    console = Console(width=120, record=True)
+    console.print(render_status(report))
+    return console.export_text()
+
+
 def test_a_fleet_whose_queues_are_all_consumed_has_no_fault() -> None:
     assert queue_faults(depths(), TOPOLOGY) == []
 
@@ -51,11 +57,9 @@ def test_a_missing_queue_is_a_fault() -> None:
 def test_the_report_shows_each_service_with_its_own_reason() -> None:
     service = ServiceStatus("scorer", 12, False, "the model is not loaded yet", "http://127.0.0.1:8750", "scorer.log")
     report = StatusReport("amqp://guest@host/", None, (service,), depths(), True, ("scorer: not yet",))
-    console = Console(width=120, record=True)
 
-    console.print(render_status(report))
+    shown = text_of(report)
 
-    shown = console.export_text()
     assert "not healthy" in shown
     assert "the model is not loaded yet" in shown
     assert not report.healthy
@@ -66,12 +70,8 @@ def test_what_users_are_served_is_shown_with_its_interval_where_there_is_one() -
     single = {"tasks": 9, "mean": 0.5, "low": None, "high": None}
     figure = {"agent_id": "small", "adapter_version": "v1.0.1", "served": served, "single": single, "distinct": None}
     rows = rows_of({"agents": [], "quality": [figure]})
-    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows)
-    console = Console(width=120, record=True)
+    shown = text_of(StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows))
 
-    console.print(render_status(report))
-
-    shown = console.export_text()
     assert "small v1.0.1" in shown
     assert "0.900 [0.850, 0.950]" in shown
     assert "0.500" in shown
@@ -83,12 +83,9 @@ def test_what_was_saved_is_said_of_the_agents_that_saved_any() -> None:
     none = saved | {"now": 8, "saved_samples": 0, "saved_tokens": 0}
     glance = {"agents": [{"agent_id": "small", "samples": saved}, {"agent_id": "other", "samples": none}]}
     rows = rows_of(glance, learns=False)
-    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows)
-    console = Console(width=120, record=True)
+    shown = text_of(StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows))
 
-    console.print(render_status(report))
-
-    assert "small: 2 answers a task; 1,200 answers, 34,567 tokens saved" in console.export_text()
+    assert "small: 2 answers a task; 1,200 answers, 34,567 tokens saved" in shown
     assert [row["agent_id"] for row in rows["saved"]] == ["small"]
 
 
@@ -100,11 +97,8 @@ def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:
         ]
     }
     report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows_of(glance))
-    console = Console(width=120, record=True)
 
-    console.print(render_status(report))
-
-    shown = " ".join(console.export_text().split())
+    shown = " ".join(text_of(report).split())
     assert "small: 3 groups to learn from since the last training" in shown
     assert "`ratchet train` needs 8 and takes older ones too" in shown
     assert "RATCHET_TRAIN_AFTER_GROUPS is off" in shown and "the fleet trains at 64" in shown
@@ -116,12 +110,8 @@ def test_a_held_up_candidate_and_a_judge_without_an_auditor_are_said_and_the_fle
     gap = "nobody would notice a fooled judge"
     glance = {"agents": [{"agent_id": "small", "held_up": [told], "unaudited": gap}, {"agent_id": "older"}]}
     rows = rows_of(glance, learns=False)
-    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows)
-    console = Console(width=120, record=True)
+    shown = text_of(StatusReport("amqp://guest@host/", None, (), depths(), True, (), **rows))
 
-    console.print(render_status(report))
-
-    shown = console.export_text()
     assert "The fleet is healthy" in shown
     assert "small: v1.0.3 could not be validated: no scores; it is tried again from 12:00:30 UTC on" in shown
     assert f"small: {gap}" in shown

@@ -147,13 +147,13 @@ async def test_an_expired_task_is_a_time_out_that_is_not_tried_again(tmp_path: P
         assert (late.value.status_code, late.value.response.headers["x-should-retry"]) == (504, "false")
 
 
-@pytest.mark.parametrize("model", ["gpt-4o", "small@v1.0.9", "small@", "other@latest"])
-async def test_an_unknown_model_is_not_found_and_those_there_are_are_named(tmp_path: Path, model: str) -> None:
+async def test_an_unknown_model_is_not_found_and_those_there_are_are_named(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
-        with pytest.raises(openai.NotFoundError, match=r"small@v1\.0\.0") as missing:
-            await chat.ask("x", model=model)
+        for model in ("gpt-4o", "small@v1.0.9", "small@", "other@latest"):
+            with pytest.raises(openai.NotFoundError, match=r"small@v1\.0\.0") as missing:
+                await chat.ask("x", model=model)
 
-        assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+            assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
 
 
 JSON = {"content-type": "application/json"}
@@ -257,49 +257,37 @@ async def test_a_turn_may_have_a_name_and_an_answer_of_the_assistant_no_content(
         assert [turn.content for turn in chat.works[0].input if not isinstance(turn, str)] == ["x", "", "y"]
 
 
-@pytest.mark.parametrize(
-    ("turn", "param"),
-    [
-        ({"role": "user", "content": 5}, "messages[0].content"),
-        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "messages[0].content[0].text"),
-        ({"role": "user"}, "messages[0]"),
-        ({"role": "tool", "content": "5"}, "messages[0].tool_call_id"),
-        ({"role": "function", "content": "5"}, "messages[0].role"),
-        ({"role": "user", "content": "5", "tool_calls": [CALL]}, "messages[0].tool_calls"),
-        ({"role": "assistant", "tool_calls": [{"id": "c"}]}, "messages[0].tool_calls[0].function"),
-        ({"content": "5"}, "messages[0].role"),
-        ({"role": "user", "content": "x", "tool/s": 1}, "messages[0].tool/s"),
-    ],
-)
-async def test_a_fault_is_named_by_its_place_in_what_the_client_sent(
-    tmp_path: Path, turn: dict[str, Any], param: str
-) -> None:
+FAULTS: list[tuple[Any, str]] = [
+    ({"role": "user", "content": 5}, "messages[0].content"),
+    ({"role": "user", "content": [{"type": "text", "text": 5}]}, "messages[0].content[0].text"),
+    ({"role": "user"}, "messages[0]"),
+    ({"role": "tool", "content": "5"}, "messages[0].tool_call_id"),
+    ({"role": "function", "content": "5"}, "messages[0].role"),
+    ({"role": "user", "content": "5", "tool_calls": [CALL]}, "messages[0].tool_calls"),
+    ({"role": "assistant", "tool_calls": [{"id": "c"}]}, "messages[0].tool_calls[0].function"),
+    ({"content": "5"}, "messages[0].role"),
+    ({"role": "user", "content": "x", "tool/s": 1}, "messages[0].tool/s"),
+]
+
+
+async def test_a_fault_is_named_by_its_place_in_what_the_client_sent(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
-        with pytest.raises(openai.BadRequestError) as refused:
-            await chat.openai.chat.completions.create(model="small", messages=[turn])  # type: ignore[list-item]
+        for turn, param in FAULTS:
+            with pytest.raises(openai.BadRequestError) as refused:
+                await chat.openai.chat.completions.create(model="small", messages=[turn])
 
-        assert refused.value.param == param
-        assert "TextPart" not in refused.value.message
+            assert refused.value.param == param
+            assert "TextPart" not in refused.value.message
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v1",
-        "/v1/embeddings",
-        "/v1/chat/completions/abc",
-        "/v1/models/nobody",
-        "/v1/completions",
-        "/v1/tasks/nobody",
-        "/v1/adapters/small/versions/v9.9.9",
-    ],
-)
-async def test_what_is_not_there_is_an_error_to_openais_clients(tmp_path: Path, path: str) -> None:
+async def test_what_is_not_there_is_an_error_to_openais_clients(tmp_path: Path) -> None:
+    paths = ("", "/embeddings", "/chat/completions/abc", "/models/nobody", "/completions", "/tasks/nobody")
     async with chatting(tmp_path) as chat:
-        answer = await chat.http.get(path)
+        for path in (*paths, "/adapters/small/versions/v9.9.9"):
+            answer = await chat.http.get(f"/v1{path}")
 
-        assert answer.status_code == 404
-        assert answer.json()["error"]["type"] == "not_found_error"
+            assert answer.status_code == 404, path
+            assert answer.json()["error"]["type"] == "not_found_error", path
 
 
 async def test_models_are_the_agents_and_the_versions_that_can_be_asked_for(tmp_path: Path) -> None:

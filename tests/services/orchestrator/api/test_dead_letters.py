@@ -15,7 +15,6 @@ from pika.adapters.blocking_connection import BlockingConnection
 from pika.spec import BasicProperties
 
 from ratchet.bus.amqp.short_connection import open_connection
-from ratchet.bus.dead_letters import dead_letter_service
 from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
 from ratchet.bus.dead_letters.dismissals import FILE, MOST_BYTES
 from ratchet.bus.retry_policy import ATTEMPTS, BY, QUEUE, REASON

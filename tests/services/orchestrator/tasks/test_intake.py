@@ -97,32 +97,30 @@ async def test_the_same_task_twice_at_once_is_run_once_and_answered_twice(tmp_pa
         assert len(fleet.bus.deliveries_published("work.small")) == len(fleet.assigned()) == len(second_queue) == 1
 
 
-@pytest.mark.parametrize(
-    ("body", "type_", "reason"),
-    [
-        (b"hello", "", "not JSON"),
-        (b'{"task_id": "t1"}', "", "input: Field required"),
-        (b'{"task_id": "t1", "input": "x", "agent_id": "nobody"}', "", "unknown agent 'nobody': this fleet has small"),
-        (DRAFT, "task.v9", "its AMQP type is 'task.v9', but tasks takes task.v1"),
-        (b'{"task_id": "t1", "input": "' + b"x" * 5000 + b'"}', "", "too large"),
-        (b'{"task_id": "t1", "samples": 64, "input": "' + b"x" * 1100 + b'"}', "", "too large for 64 samples: 1,1"),
-        (b'{"task_id": "t1\\u202etxt", "input": "x"}', "", "task_id has a character that is not printed"),
-        (b'{"task_id": "cascade/t1", "input": "x"}', "", "task_id may not begin with 'cascade/'"),
-        (b'{"task_id": "t1", "input": "x", "registered_agent": "bot"}', "", "RATCHET_MANAGER_URL"),
-    ],
-)
-async def test_a_broken_task_is_dead_lettered_whole_and_its_user_told(
-    tmp_path: Path, body: bytes, type_: str, reason: str
-) -> None:
+BROKEN = [
+    (b"hello", "", "not JSON"),
+    (b'{"task_id": "t1"}', "", "input: Field required"),
+    (b'{"task_id": "t1", "input": "x", "agent_id": "nobody"}', "", "unknown agent 'nobody': this fleet has small"),
+    (DRAFT, "task.v9", "its AMQP type is 'task.v9', but tasks takes task.v1"),
+    (b'{"task_id": "t1", "input": "' + b"x" * 5000 + b'"}', "", "too large"),
+    (b'{"task_id": "t1", "samples": 64, "input": "' + b"x" * 1100 + b'"}', "", "too large for 64 samples: 1,1"),
+    (b'{"task_id": "t1\\u202etxt", "input": "x"}', "", "task_id has a character that is not printed"),
+    (b'{"task_id": "cascade/t1", "input": "x"}', "", "task_id may not begin with 'cascade/'"),
+    (b'{"task_id": "t1", "input": "x", "registered_agent": "bot"}', "", "RATCHET_MANAGER_URL"),
+]
+
+
+async def test_a_broken_task_is_dead_lettered_whole_and_its_user_told(tmp_path: Path) -> None:
     async with house(tmp_path, max_message_bytes=2048, max_logged_bytes=64_000) as fleet:
-        await fleet.send("tasks", body, type=type_)
+        for number, (body, type_, reason) in enumerate(BROKEN):
+            await fleet.send("tasks", body, type=type_)
 
-        (why,) = await fleet.dead_letters()
-        (result,) = await fleet.results()
+            why = (await fleet.dead_letters(number + 1))[number]
+            result = (await fleet.results(number + 1))[number]
 
-        assert reason in why
-        assert (result.status, result.reason) == ("failed", why)
-        assert fleet.bus.waiting("dead-letters")[0].body == body
+            assert reason in why
+            assert (result.status, result.reason) == ("failed", why)
+            assert fleet.bus.waiting("dead-letters")[number].body == body
         assert fleet.assigned() == []
 
 
