@@ -165,6 +165,7 @@ def test_without_the_logs_the_ledgers_evidence_is_shown_and_the_trouble_said(loo
     ("arguments", "code", "sentence"),
     [
         (("list",), 0, "ratchet train"),
+        (("list", "--json"), 0, "[]"),
         (("show",), 2, "ratchet train"),
         (("show", "nothing"), 2, "ratchet experiment list"),
         (("replay", "nothing"), 2, "ratchet experiment list"),
@@ -178,10 +179,6 @@ def test_where_nothing_is_yet_it_says_what_to_type(
     assert ran.code == code
     assert sentence in ran.out + ran.err
     assert len((ran.out + ran.err).splitlines()) == 1
-
-
-def test_no_experiments_as_json_are_an_empty_list(tmp_path: Path) -> None:
-    assert Ratchet(tmp_path)("experiment", "list", "--json").json == []
 
 
 def test_a_running_experiment_has_no_verdict_to_replay(loop: WholeLoop) -> None:
