@@ -24,15 +24,7 @@ from ratchet.service import failpoint
 from ratchet.service.errors import RegistryError
 from ratchet.service.telemetry import Log
 from schemas.messages.base import explain as explain_fields
-from schemas.records.decision import (
-    Contest,
-    Decision,
-    DecisionDraft,
-    OfProgram,
-    OfVersion,
-    SignWith,
-    StartExperiment,
-)
+from schemas.records.decision import Contest, Decision, DecisionDraft, OfProgram, OfVersion, SignWith, StartExperiment
 from schemas.records.registry import NO_DECISION
 
 FILE_NAME = "decisions.jsonl"

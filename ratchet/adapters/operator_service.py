@@ -19,15 +19,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import entry_faults
 from ratchet.service.errors import AdapterError, Ambiguous, NotFound
 from schemas.messages.work import BASE_VERSION
-from schemas.records.decision import (
-    Contest,
-    DecisionDraft,
-    Move,
-    Promote,
-    PromoteProgram,
-    RollBack,
-    RollBackProgram,
-)
+from schemas.records.decision import Contest, DecisionDraft, Move, Promote, PromoteProgram, RollBack, RollBackProgram
 from schemas.records.registry import AgentAdapters, Registry
 
 

@@ -18,14 +18,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from ratchet.adapters.folder import CONTENT_FILES, VERSION, adapter_sha256
-from ratchet.adapters.manifest import (
-    CARD_NAME,
-    KNOWN_FILES,
-    MANIFEST_NAME,
-    published_versions,
-    read_card,
-    version_key,
-)
+from ratchet.adapters.manifest import CARD_NAME, KNOWN_FILES, MANIFEST_NAME, published_versions, read_card, version_key
 from ratchet.adapters.registry import RegistryStore
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder

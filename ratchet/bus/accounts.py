@@ -67,12 +67,7 @@ class Account:
 
 
 def accounts(
-    topology: Topology,
-    agents: Iterable[str],
-    namespace: str = "",
-    *,
-    runner: bool = False,
-    tenants: Iterable[str] = (),
+    topology: Topology, agents: Iterable[str], namespace: str = "", *, runner: bool = False, tenants: Iterable[str] = ()
 ) -> tuple[Account, ...]:
     """All users of a fleet; with a `runner`, one for that too, and one for each of the `tenants`.
 

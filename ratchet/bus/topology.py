@@ -79,10 +79,7 @@ class Queue:
             "x-delivery-limit": self.delivery_limit,
         }
         if self.dead_letters:
-            arguments |= {
-                "x-dead-letter-exchange": DEAD_EXCHANGE,
-                "x-dead-letter-strategy": "at-least-once",
-            }
+            arguments |= {"x-dead-letter-exchange": DEAD_EXCHANGE, "x-dead-letter-strategy": "at-least-once"}
         if self.single_active_consumer:
             arguments["x-single-active-consumer"] = True
         if self.ttl_ms is not None:

@@ -46,11 +46,7 @@ def bridge(template: ChatTemplate, recorded: Recorded, added: Sequence[Message],
 
 
 def bridge_text(
-    template: ChatTemplate,
-    recorded: Recorded,
-    added: Sequence[Message],
-    tools: Tools = (),
-    before: str | None = None,
+    template: ChatTemplate, recorded: Recorded, added: Sequence[Message], tools: Tools = (), before: str | None = None
 ) -> tuple[str, str]:
     """The same, and the text of all the messages. `before`: that of what was asked, if it is known; it is rendered
     anew where it is not how the text begins, as with a template that writes the date."""

@@ -300,11 +300,5 @@ NAMING = Naming(
     own=("thread",),
 )
 MESSAGES = Dialect(
-    "/v1/messages",
-    read_request,
-    write_answer,
-    stream_answer,
-    write_error,
-    error_event="event: error\n",
-    naming=NAMING,
+    "/v1/messages", read_request, write_answer, stream_answer, write_error, error_event="event: error\n", naming=NAMING
 )

@@ -122,10 +122,7 @@ class Comparison:
         if self.success.count < LEAST_MEASURED:
             return None
         return Change(
-            score=self.score.mean,
-            success=self.success.mean,
-            refused=-self.refused.mean,
-            length=self.length.factor,
+            score=self.score.mean, success=self.success.mean, refused=-self.refused.mean, length=self.length.factor
         )
 
 

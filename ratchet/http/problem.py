@@ -35,12 +35,7 @@ SENTENCES = {
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
 }
 """A sentence for each of pydantic's types of errors."""
-COUNTED = {
-    "too_short": "item",
-    "too_long": "item",
-    "string_too_short": "character",
-    "string_too_long": "character",
-}
+COUNTED = {"too_short": "item", "too_long": "item", "string_too_short": "character", "string_too_long": "character"}
 
 
 class Fault(BaseModel):

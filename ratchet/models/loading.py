@@ -170,10 +170,7 @@ def _four_bits(compute: torch.dtype) -> BitsAndBytesConfig:
     2023, arXiv:2305.14314): NF4, with the scales quantised too.
     """
     return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute
     )
 
 

@@ -179,9 +179,7 @@ def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
 
 
 def chat_template(
-    tokenizer: Any,
-    end_ids: Collection[int],
-    codec: Callable[[Any, Collection[str]], TokenizerCodec] | None = None,
+    tokenizer: Any, end_ids: Collection[int], codec: Callable[[Any, Collection[str]], TokenizerCodec] | None = None
 ) -> ChatTemplate | None:
     """The tokenizer's, for conversations; None if it has none. `end_ids`: the model's, each of which ends an answer.
     `codec`: made of the tokenizer and its control tokens."""

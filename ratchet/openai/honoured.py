@@ -53,9 +53,7 @@ REFUSED: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "prediction": ("there is no predicted output", ()),
 }
 """The reasons, and the values that ask for none of it."""
-HARMLESS = frozenset(
-    {"store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"},
-)
+HARMLESS = frozenset({"store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"})
 """Fields without effect on any answer."""
 DIFFERENT: Mapping[str, str] = {
     "model": "a rollout has one, whatever it is called; of the fleet's it is one by name",

@@ -60,12 +60,7 @@ async def record(order: RecordOrder) -> Result:
         queue = own_queue(task.task_id, order.namespace)
         asked = task.model_copy(update={"work_to": queue})
         await bus.publish(
-            TASKS,
-            asked.encode(),
-            type=Task.TYPE,
-            message_id=task.task_id,
-            reply_to=queue,
-            correlation_id=task.task_id,
+            TASKS, asked.encode(), type=Task.TYPE, message_id=task.task_id, reply_to=queue, correlation_id=task.task_id
         )
         await result
     await asyncio.to_thread(delete_queue, order.amqp_url, queue)

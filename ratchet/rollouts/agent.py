@@ -211,12 +211,7 @@ class AgentTokens:
             await asyncio.sleep(pause_s(next(failures), first_s=first_s, cap_s=cap_s, random=random.random()))
 
     async def _ask_agent(
-        self,
-        prompt_ids: list[int],
-        most: int,
-        stop: Sequence[str],
-        held: tuple[Grammar, int] | None,
-        call: str | None,
+        self, prompt_ids: list[int], most: int, stop: Sequence[str], held: tuple[Grammar, int] | None, call: str | None
     ) -> AsyncGenerator[Token, None]:
         """`held`: a grammar, and how many ids at the end are the beginning of an answer under it."""
         url = self._urls[self._at % len(self._urls)]

@@ -81,11 +81,7 @@ def _fit(name: str) -> str:
 
 
 async def run_recorded(
-    rollout: RecordedRollout,
-    command: Sequence[str],
-    *,
-    timeout_s: float,
-    environment: Mapping[str, str] | None = None,
+    rollout: RecordedRollout, command: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> Sample:
     """One program, with a recorder of its own: as `run_with`."""
     recorder = Recorder()

@@ -70,8 +70,7 @@ class FleetSettings(BaseSettings):
         "", max_length=60, description="Prefix of every queue and exchange, for several fleets on one broker."
     )
     declare_topology: bool = Field(
-        True,
-        description="Declare the queues at each connection; false: wait until `ratchet broker setup` has done it.",
+        True, description="Declare the queues at each connection; false: wait until `ratchet broker setup` has done it."
     )
     broker_disk_gb: float = Field(
         20.0,
@@ -179,8 +178,7 @@ class FleetSettings(BaseSettings):
         "fill an agent or a runner.",
     )
     http_host: str = Field(
-        "127.0.0.1",
-        description="Address the HTTP server listens on; beyond loopback it needs the public keys.",
+        "127.0.0.1", description="Address the HTTP server listens on; beyond loopback it needs the public keys."
     )
     api_public_keys: Path | None = Field(
         None,
@@ -190,8 +188,7 @@ class FleetSettings(BaseSettings):
     api_issuer: str = Field("ratchet", min_length=1, description="Who must have issued an API token (`iss`).")
     api_audience: str = Field("ratchet", min_length=1, description="Whom an API token must be for (`aud`).")
     api_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(names)] = Field(
-        (),
-        description="Host names, by comma, that pages may call the API by, besides loopback and their own.",
+        (), description="Host names, by comma, that pages may call the API by, besides loopback and their own."
     )
     api_requests_at_once: int = Field(
         1024,

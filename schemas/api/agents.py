@@ -20,8 +20,7 @@ ProgramText = Annotated[
     ),
 ]
 ToolPolicy = Annotated[
-    dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,40}$")], Literal["allow", "deny"]],
-    Field(max_length=100),
+    dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,40}$")], Literal["allow", "deny"]], Field(max_length=100)
 ]
 Reason = Annotated[str, StringConstraints(max_length=1000)]
 

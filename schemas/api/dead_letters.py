@@ -88,8 +88,7 @@ class Dismissed(Record):
     """The same call again finds the same."""
 
     dismissed: int = Field(
-        ge=0,
-        description="Letters that left the queue for `dismissed_letters.jsonl`; of `ids`, also earlier ones.",
+        ge=0, description="Letters that left the queue for `dismissed_letters.jsonl`; of `ids`, also earlier ones."
     )
     stayed: list[Stayed] = Field(description="Letters that were asked for and not found, with the reason.")
 

@@ -14,16 +14,7 @@ from schemas.messages.result import ResultStatus
 from schemas.messages.work import Decision
 
 EventKind = Literal[
-    "task.settled",
-    "decision",
-    "experiment",
-    "queues",
-    "adapter",
-    "training",
-    "rollout",
-    "agent",
-    "approval",
-    "gap",
+    "task.settled", "decision", "experiment", "queues", "adapter", "training", "rollout", "agent", "approval", "gap"
 ]
 
 

@@ -16,8 +16,7 @@ MOST_TASKS_A_CALL = 10_000
 MOST_TASKS = 1_000_000
 
 JobKey = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=100, pattern=r"^(tenant:[a-z0-9-]+/)?[A-Za-z0-9][A-Za-z0-9._-]*$"),
+    str, StringConstraints(min_length=1, max_length=100, pattern=r"^(tenant:[a-z0-9-]+/)?[A-Za-z0-9][A-Za-z0-9._-]*$")
 ]
 """A job's id; of another tenant's, as those know it who see all tenants, with the tenant's name before it."""
 JobId = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

@@ -143,9 +143,7 @@ StopStrings = Annotated[
 LogEpoch = Annotated[
     int | None,
     Field(
-        ge=0,
-        exclude=True,
-        description="Of the orchestrator that wrote it into the log: it grows with each that leads.",
+        ge=0, exclude=True, description="Of the orchestrator that wrote it into the log: it grows with each that leads."
     ),
 ]
 """Written by the log itself (ratchet/logs/journal.py), never by `encode`."""

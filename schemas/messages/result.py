@@ -61,7 +61,5 @@ class Result(Message):
     )
     usage: TaskUsage | None = Field(None, exclude_if=absent, description="Of a task that has `needs_usage`.")
     rollouts: tuple[RolloutEnd, ...] | None = Field(
-        None,
-        exclude_if=absent,
-        description="How each rollout of the group ended, where one of them did not by itself.",
+        None, exclude_if=absent, description="How each rollout of the group ended, where one of them did not by itself."
     )

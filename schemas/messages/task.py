@@ -122,9 +122,7 @@ Prompt = str | Annotated[tuple[ChatMessage, ...], Field(min_length=1)]
 
 
 Reference = Annotated[
-    str,
-    Field(coerce_numbers_to_str=True),
-    WithJsonSchema({"type": ["string", "number"]}, mode="validation"),
+    str, Field(coerce_numbers_to_str=True), WithJsonSchema({"type": ["string", "number"]}, mode="validation")
 ]
 """A number is taken as its text."""
 

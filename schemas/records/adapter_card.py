@@ -34,8 +34,7 @@ class DataRange(Record):
     end: int = Field(ge=0)
     sha256: Sha256
     chain: Sha256 | None = Field(
-        None,
-        description="Of the sums of its lines, which stays when one is erased. Null of earlier versions' cards.",
+        None, description="Of the sums of its lines, which stays when one is erased. Null of earlier versions' cards."
     )
 
 

@@ -198,8 +198,7 @@ class ExperimentPlan(Record):
     )
     success_margin: float = Field(0.05, gt=0, le=0.5, description="Loss of success that must be ruled out to promote.")
     limits: Limits | None = Field(
-        None,
-        description="Must be proved kept before a promotion; in older plans only the success margin was.",
+        None, description="Must be proved kept before a promotion; in older plans only the success margin was."
     )
     audit: AuditRule | None = Field(
         None, description="A promotion needs the auditor too, and its harm counts; null: nobody audits."

@@ -31,8 +31,7 @@ class AgentSettings(FleetSettings):
         "without it vllm's server tokenizes.",
     )
     agent_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto",
-        description="Number format of the weights; auto: as they were saved on a GPU, float32 on a CPU.",
+        "auto", description="Number format of the weights; auto: as they were saved on a GPU, float32 on a CPU."
     )
     agent_device: str = Field("auto", description="auto, cpu, or a torch device such as cuda:0.")
     agent_threads: int | None = Field(
@@ -61,8 +60,7 @@ class AgentSettings(FleetSettings):
         600.0, gt=0, description="Seconds the server of vllm or openai may take for one task."
     )
     big_model: str = Field(
-        "",
-        description="For openai: base URL of any OpenAI-compatible server, such as https://api.openai.com/v1.",
+        "", description="For openai: base URL of any OpenAI-compatible server, such as https://api.openai.com/v1."
     )
     big_model_name: str = Field("", description="For openai: the name that the server knows the model by.")
     big_model_api_key: SecretStr | None = Field(None, description="For openai: the server's API key.")

@@ -74,10 +74,7 @@ class AgentWorker:
 
     def routers(self) -> Sequence[APIRouter]:
         direct = DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary, self._tenant)
-        return [
-            agent_router(direct),
-            conversation_router(self._calls),
-        ]
+        return [agent_router(direct), conversation_router(self._calls)]
 
     def _served_model(self) -> ServedModel:
         return ServedModel(

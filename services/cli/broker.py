@@ -31,11 +31,7 @@ def credentials(
     """Make the users' passwords, where they are not there yet, and the definitions that the broker loads."""
     settings = FleetSettings.read()
     fleet = accounts(
-        topology_of(settings),
-        settings.agents,
-        settings.namespace,
-        runner=settings.has_runner,
-        tenants=settings.tenants,
+        topology_of(settings), settings.agents, settings.namespace, runner=settings.has_runner, tenants=settings.tenants
     )
     write_credentials(out, fleet, host=host, port=port, group=group, namespace=settings.namespace)
     say(f"{out}: {', '.join(account.name for account in fleet)}")

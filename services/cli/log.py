@@ -110,8 +110,7 @@ def prune(
     """
     settings = FleetSettings.read()
     bound = Bound.of(
-        settings.log_keep_gb if keep_gb is None else keep_gb,
-        settings.log_keep_days if keep_days is None else keep_days,
+        settings.log_keep_gb if keep_gb is None else keep_gb, settings.log_keep_days if keep_days is None else keep_days
     )
     logs_dir = FleetAccess.here().logs_dir
     pruned = pruned_now(logs_dir, settings.index_dir or logs_dir, settings.adapters_dir, bound, dry=dry_run)

@@ -105,10 +105,7 @@ def make(out: Annotated[Path, typer.Option(help="Folder to put them in.")] = Pat
 
 
 @models.command("list")
-def list_(
-    folder: Folder = Path("models"),
-    json: AsJson = False,
-) -> None:
+def list_(folder: Folder = Path("models"), json: AsJson = False) -> None:
     """List the model folders: name, size and what they hold; and which known models could be fetched."""
     found = [_read(config.parent) for config in sorted(folder.glob("*/config.json"))]
     if json:

@@ -133,10 +133,7 @@ ROUTERS = {
     "agent": ("services.agent.api:agent_router",),
     "runner": ("services.runner.progress:runner_router",),
     "scorer": ("services.scorer.api:scorer_router",),
-    "trainer": (
-        "services.trainer.api:trainer_router",
-        "ratchet.runs.api:runs_router",
-    ),
+    "trainer": ("services.trainer.api:trainer_router", "ratchet.runs.api:runs_router"),
     "orchestrator": (
         "services.orchestrator.api.tasks:tasks_router",
         "services.orchestrator.api.chat:chat_router",

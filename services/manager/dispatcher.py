@@ -56,11 +56,7 @@ class Dispatcher:
     """`connect` makes a client of the fleet. `wake` is for who has changed a job."""
 
     def __init__(
-        self,
-        settings: ManagerSettings,
-        prices: Prices | None,
-        database: Database,
-        connect: Callable[[], AsyncFleet],
+        self, settings: ManagerSettings, prices: Prices | None, database: Database, connect: Callable[[], AsyncFleet]
     ) -> None:
         self._settings = settings
         self._prices = {} if prices is None else prices.agents

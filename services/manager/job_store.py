@@ -214,13 +214,7 @@ def get(connection: Connection, job_id: str, caller: Caller, now: float) -> JobD
     first = connection.execute(_FIRST_PLACE_SINCE, {"key": job_id, "since": now - RATE_S}).scalar()
     ended = 0 if first is None else row.places - first + 1
     seconds = 0.0 if not left else RATE_S * left / ended if ended and row.state != JobState.PAUSED else None
-    return JobDetail(
-        **_fields(row),
-        score=_score(row),
-        failures={},
-        ended_last_minute=ended,
-        seconds_left=seconds,
-    )
+    return JobDetail(**_fields(row), score=_score(row), failures={}, ended_last_minute=ended, seconds_left=seconds)
 
 
 def failures(connection: Connection, job_id: str) -> dict[str, int]:

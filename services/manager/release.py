@@ -41,10 +41,7 @@ _RANK = jobs.c.priority + (bindparam("now", type_=Double) - jobs.c.served_at) / 
 _IN_TURN = (_RANK.desc(), jobs.c.served_at, jobs.c.job_id)
 _CAN_GO_ON = jobs.c.state.in_((JobState.QUEUED, JobState.RUNNING)) & (jobs.c.waiting > 0)
 _IN_LINE = (
-    select(
-        jobs.c.job_id,
-        func.row_number().over(partition_by=(_LANE, jobs.c.tenant), order_by=_IN_TURN).label("n"),
-    )
+    select(jobs.c.job_id, func.row_number().over(partition_by=(_LANE, jobs.c.tenant), order_by=_IN_TURN).label("n"))
     .where(_CAN_GO_ON)
     .where(_LANE.not_in(bindparam("full", expanding=True)))
     .subquery()
@@ -148,10 +145,7 @@ class Purse:
 
 
 def release(
-    connection: Connection,
-    lanes: Lanes,
-    prices: Mapping[str, AgentPrices],
-    now: float,
+    connection: Connection, lanes: Lanes, prices: Mapping[str, AgentPrices], now: float
 ) -> list[Task | TrainRequest]:
     """Release as many tasks as each agent's window has room for, and budgets and quotas allow. Its training runs have
     a window of their own.

@@ -74,14 +74,7 @@ class Orchestrator:
             settings.logs_dir, lease_s=settings.lease_s, seconds=seconds, on_lost=on_lost, arbiter=_arbiter(settings)
         )
         self.parts = Parts(
-            settings,
-            bus,
-            self._leadership,
-            self.trouble,
-            clock=clock,
-            seconds=seconds,
-            file_type=file_type,
-            pace=pace,
+            settings, bus, self._leadership, self.trouble, clock=clock, seconds=seconds, file_type=file_type, pace=pace
         )
         self.ledger = self.parts.ledger
         self._standby = False

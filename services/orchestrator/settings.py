@@ -101,8 +101,7 @@ class OrchestratorSettings(FleetSettings):
     )
 
     chat_models: str = Field(
-        "",
-        description="Names that chat clients may call agents by: gpt-4o=small,*=small, where * is every other name.",
+        "", description="Names that chat clients may call agents by: gpt-4o=small,*=small, where * is every other name."
     )
 
     train_after_groups: int = Field(
@@ -362,9 +361,5 @@ class OrchestratorSettings(FleetSettings):
     @property
     def sampling(self) -> Sampling:
         return Sampling(
-            n=self.samples,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            max_tokens=self.max_tokens,
+            n=self.samples, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k, max_tokens=self.max_tokens
         )

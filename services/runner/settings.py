@@ -49,8 +49,7 @@ class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
         None, description="Folder or hub name of the model's tokenizer, where it is not what the agent says it is."
     )
     runner_api_token_file: Path | None = Field(
-        None,
-        description="File with a token of the role runner, where the fleet asks for tokens; read for each call.",
+        None, description="File with a token of the role runner, where the fleet asks for tokens; read for each call."
     )
     profiles: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
         None,

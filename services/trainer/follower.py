@@ -87,9 +87,7 @@ class Follower:
             return
         log.info("joined", f"machine {self._settings.trainer_machine_rank} joins the run in {folder.path}")
         self._launcher = await asyncio.create_subprocess_exec(
-            *launch_command(self._settings, folder),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
+            *launch_command(self._settings, folder), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
         )
 
     async def _leave(self, *, run_ended: bool = False) -> None:

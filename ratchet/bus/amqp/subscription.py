@@ -167,10 +167,7 @@ class ChannelConsumer:
         channel.connection.receivers[channel.number] = receive
         await channel.call(raw.basic_qos, prefetch_count=prefetch)
         await channel.call(
-            raw.basic_consume,
-            queue=self._queue,
-            on_message_callback=_taken_by_short_path,
-            consumer_tag=self._tag,
+            raw.basic_consume, queue=self._queue, on_message_callback=_taken_by_short_path, consumer_tag=self._tag
         )
 
     def pause(self) -> None:

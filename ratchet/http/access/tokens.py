@@ -66,14 +66,7 @@ class Claims(BaseModel):
 
 
 def issue(
-    key: Ed25519PrivateKey,
-    name: str,
-    role: Role,
-    ttl_s: int,
-    *,
-    issuer: str,
-    audience: str,
-    tenant: str | None = None,
+    key: Ed25519PrivateKey, name: str, role: Role, ttl_s: int, *, issuer: str, audience: str, tenant: str | None = None
 ) -> tuple[str, Claims]:
     """A token good from now on. Raises SettingsError for a name or a lifetime that no service would take."""
     if not 0 < ttl_s <= LONGEST_LIFE_S:

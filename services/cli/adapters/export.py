@@ -47,8 +47,7 @@ def export(
         typer.Option(help=f"With --merged, a GGUF file too: the path of llama.cpp's {CONVERTER}.", metavar="CONVERTER"),
     ] = None,
     push: Annotated[
-        str | None,
-        typer.Option(help="Then upload it to this repository of the hub, private if it is new."),
+        str | None, typer.Option(help="Then upload it to this repository of the hub, private if it is new.")
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -142,12 +142,7 @@ def scored_anew(scorer: str, groups: Mapping[str, tuple[Task, Sequence[Evaluated
 def _answer(row: EvaluatedRow) -> dict[str, Any]:
     usage = row.usage and {"sampled_tokens": row.usage.sampled_tokens, "seconds": row.usage.seconds}
     artifact = row.artifact and msgspec.to_builtins(row.artifact)
-    return {
-        "text": row.response or "",
-        "finish_reason": row.finish_reason,
-        "artifact": artifact,
-        "usage": usage,
-    }
+    return {"text": row.response or "", "finish_reason": row.finish_reason, "artifact": artifact, "usage": usage}
 
 
 def score_apart(

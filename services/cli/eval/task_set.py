@@ -151,10 +151,7 @@ def _began(card: AdapterCard) -> datetime:
 
 
 def find_leaks(
-    logs_dir: Path,
-    agent_id: str,
-    windows: Mapping[str, Sequence[Window]],
-    registered: Mapping[str, datetime],
+    logs_dir: Path, agent_id: str, windows: Mapping[str, Sequence[Window]], registered: Mapping[str, datetime]
 ) -> dict[str, Leaks]:
     """Find the leaks by version. `registered`: since when each input is kept for evaluation; a training that began
     later left it out.

@@ -49,15 +49,11 @@ def train(
     ] = None,
     agent: Annotated[str | None, typer.Option(help="The fleet's first agent, if not given.")] = None,
     algorithm: Annotated[
-        str,
-        typer.Option(help="grpo, masked-grpo, weighted-sft, best-of-group-sft, kto, or one registered by name."),
+        str, typer.Option(help="grpo, masked-grpo, weighted-sft, best-of-group-sft, kto, or one registered by name.")
     ] = "grpo",
     parent: Annotated[str | None, typer.Option(help="Version to start from; the primary, if not given.")] = None,
     since: Annotated[int, typer.Option(min=0, help="First byte of the log of interactions to read; 0: all.")] = 0,
-    loss: Annotated[
-        str | None,
-        typer.Option(help="Of grpo: dapo, dr_grpo, gspo, cispo or vespo."),
-    ] = None,
+    loss: Annotated[str | None, typer.Option(help="Of grpo: dapo, dr_grpo, gspo, cispo or vespo.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the samples.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate; by the model's size, if not given.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds and data give equal adapters.")] = 0,

@@ -18,16 +18,7 @@ from schemas.messages.base import explain
 from schemas.records.demonstration import DemonstrationSource
 from services.cli.fleet.folder import FleetAccess
 from services.cli.terminal import UsageError, table
-from services.cli.train.estimate import (
-    GB,
-    PEAK_TFLOPS,
-    UTILISATION,
-    Setup,
-    Workload,
-    hours,
-    memory,
-    remedies,
-)
+from services.cli.train.estimate import GB, PEAK_TFLOPS, UTILISATION, Setup, Workload, hours, memory, remedies
 
 GPU_MEMORY_GB, SAMPLES, TOKENS = 24.0, 2_048, "512+256"
 PLANNED = ("grpo", "masked-grpo")

@@ -28,8 +28,7 @@ def verify(
         typer.Argument(metavar="[ANSWER]", help="A program or a patch of your own to be scored, too; - for stdin."),
     ] = None,
     scorer: Annotated[
-        str,
-        typer.Option(help="Who scores, as in RATCHET_SCORER; parts that score cost (tokens, time) are left out."),
+        str, typer.Option(help="Who scores, as in RATCHET_SCORER; parts that score cost (tokens, time) are left out.")
     ] = "tests",
     suite: Annotated[
         str | None,

@@ -49,10 +49,7 @@ def chat_router(service: ChatService) -> APIRouter:
     )
     @operation(OWN_TASKS, OPERATOR, effect=Effect.WORKS)
     async def complete(
-        body: Annotated[ChatRequest, Body()],
-        request: Request,
-        caller: CallerOf,
-        idempotency_key: IdempotencyKey = None,
+        body: Annotated[ChatRequest, Body()], request: Request, caller: CallerOf, idempotency_key: IdempotencyKey = None
     ) -> Any:
         """Answer a conversation. The call becomes a task, the answer is the best of its group."""
         key = None if idempotency_key is None else id_from_key(caller, ROUTE, idempotency_key)

@@ -157,12 +157,7 @@ def dialects_router(service: ChatService) -> APIRouter:
 
 
 async def _answer_request(
-    front: Front,
-    service: ChatService,
-    request: Request,
-    caller: CallerOf,
-    idempotency_key: str | None,
-    kept: KeptTurns,
+    front: Front, service: ChatService, request: Request, caller: CallerOf, idempotency_key: str | None, kept: KeptTurns
 ) -> Response:
     raw, naming = await request.body(), front.dialect.naming
     try:

@@ -111,10 +111,7 @@ def events_router(hub: EventHub) -> APIRouter:
     @router.get("/v1/events", status_code=200, response_class=EventStream, responses=STREAM | problems(422, 429))
     @operation(VIEWER, OWN_TASKS, OPERATOR)
     async def events(
-        who: CallerOf,
-        last_event_id: LastId = None,
-        after: After = None,
-        kinds: Kinds = "",
+        who: CallerOf, last_event_id: LastId = None, after: After = None, kinds: Kinds = ""
     ) -> EventStream:
         """Tell the events as they happen; a submitter is told of its own tasks.
 

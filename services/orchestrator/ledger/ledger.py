@@ -43,13 +43,7 @@ from schemas.messages.reward import Reward
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import CatchUp
-from services.orchestrator.ledger.index import (
-    Entry,
-    Promise,
-    TaskIndex,
-    copy_index,
-    read_what_no_log_has,
-)
+from services.orchestrator.ledger.index import Entry, Promise, TaskIndex, copy_index, read_what_no_log_has
 from services.orchestrator.ledger.indexed_log import GATHER_S, IndexedLog, IndexUnusable, LogSettings, log
 from services.orchestrator.ledger.logged_task import logged_lines, logged_work
 

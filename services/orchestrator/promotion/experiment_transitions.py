@@ -166,11 +166,7 @@ def next_number(adapters: AgentAdapters) -> int:
 
 
 def next_watch(
-    agent_id: str,
-    adapters: AgentAdapters,
-    policy: ExperimentPolicy,
-    where: Where,
-    programs: ProgramArms | None = None,
+    agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where, programs: ProgramArms | None = None
 ) -> StartExperiment | Conclude | None:
     """Begin the next watch where none runs: over the primary or, in turns with it, the program that answers by default.
 

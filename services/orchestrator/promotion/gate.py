@@ -45,10 +45,7 @@ class Pauses:
     """One agent's, by the name of an adapter's version or of a program."""
 
     def __init__(
-        self,
-        clock: Callable[[], datetime],
-        seconds: Callable[[], float],
-        chance: Callable[[], float] = random.random,
+        self, clock: Callable[[], datetime], seconds: Callable[[], float], chance: Callable[[], float] = random.random
     ) -> None:
         """`chance`: a number in [0, 1), of which each pause has its random part."""
         self._clock = clock

@@ -124,11 +124,7 @@ class ResultSender:
 
     async def _reply(self, result: bytes, message_id: str, origin: Origin) -> None:
         arrived = await self._bus.reply(
-            origin.reply_to or "",
-            result,
-            type=Result.TYPE,
-            message_id=message_id,
-            correlation_id=origin.correlation_id,
+            origin.reply_to or "", result, type=Result.TYPE, message_id=message_id, correlation_id=origin.correlation_id
         )
         if not arrived:
             log.info("reply-queue-gone", "the queue named in reply_to is gone; the Result is in results and in the log")

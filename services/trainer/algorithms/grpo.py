@@ -14,11 +14,7 @@ from typing import Any
 from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.advantages import Scale, advantages_among, temper
 from services.trainer.algorithms.algorithm import TrainerInputs
-from services.trainer.algorithms.hyperparameters import (
-    GrpoHyperparameters,
-    Loss,
-    MaskedGrpoHyperparameters,
-)
+from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Loss, MaskedGrpoHyperparameters
 from services.trainer.algorithms.logged_trainer import LoggedTrainer
 from services.trainer.algorithms.plan import TrainingTargets
 

@@ -221,12 +221,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         return logps.gather(-1, tokens[..., None])[..., 0], entropies
 
     def _with_shared_prompts(
-        self,
-        model: Any,
-        ids: torch.Tensor,
-        mask: torch.Tensor,
-        completion: int,
-        masks: torch.Tensor | None = None,
+        self, model: Any, ids: torch.Tensor, mask: torch.Tensor, completion: int, masks: torch.Tensor | None = None
     ) -> Any:
         """Log-probabilities, entropies and no router loss; None where the way without it is as cheap, or the only one.
 

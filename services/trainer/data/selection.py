@@ -85,10 +85,7 @@ class Selection:
     def _counts(self, kept: Collection[KeptGroup], reason: Reason, gone: Collection[KeptGroup]) -> dict[str, int]:
         """Count `kept` as used, and `gone` as left out for this reason besides what was left out before."""
         dropped = {name: count for name, count in self.counts.items() if "." in name}
-        lost = {
-            f"groups.{reason}": len(gone),
-            f"samples.{reason}": sum(len(group.scores) for group in gone),
-        }
+        lost = {f"groups.{reason}": len(gone), f"samples.{reason}": sum(len(group.scores) for group in gone)}
         return _count_used(self.lines, kept) | dict(sorted((dropped | lost).items()))
 
     def without_doubtful(self, doubtful: Collection[Demonstration]) -> Selection:
@@ -161,8 +158,5 @@ def _drop(scan: Scan, groups: Iterable[KeptGroup], reason: Reason) -> None:
 
 def _count_used(lines: int, kept: Collection[KeptGroup]) -> dict[str, int]:
     used = {"lines": lines, "groups": len(kept), "samples": sum(len(group.scores) for group in kept)}
-    besides = {
-        "feedback": sum(group.feedback for group in kept),
-        "unscorable": sum(group.unscorable for group in kept),
-    }
+    besides = {"feedback": sum(group.feedback for group in kept), "unscorable": sum(group.unscorable for group in kept)}
     return used | {name: count for name, count in besides.items() if count}
