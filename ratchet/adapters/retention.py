@@ -28,7 +28,8 @@ def to_archive(agent: AgentAdapters, keep: int) -> list[str]:
         if entry.folder and entry.state not in BEFORE_TRAFFIC:
             with_folder.setdefault(entry.research_agent, []).append(version)
     old = [version for versions in with_folder.values() for version in versions[: max(0, len(versions) - keep)]]
-    return [v for v in old if v not in agent.in_traffic and _may_archive(agent, v)]
+    unused = [version for version in old if version not in agent.in_traffic]
+    return [one for one in unused if EntryState.ARCHIVED in allowed_moves("adapters", agent.versions[one].state)]
 
 
 def remove_version_folder(store: RegistryStore, agent_id: str, version: str, *, who: str, at: datetime) -> Registry:
@@ -61,7 +62,3 @@ def remove_leftovers(store: RegistryStore) -> list[Path]:
     for folder in leftovers:
         remove_tree(folder)
     return leftovers
-
-
-def _may_archive(agent: AgentAdapters, version: str) -> bool:
-    return EntryState.ARCHIVED in allowed_moves("adapters", agent.versions[version].state)

@@ -62,7 +62,8 @@ class ClaimStore:
     def waiting(self) -> list[str]:
         """File names of the dead letters that wait for room, the oldest first."""
         try:
-            found = [(_written_at(entry), entry.name) for entry in os.scandir(self.folder) if _waits(entry.name)]
+            waiting = (entry for entry in os.scandir(self.folder) if entry.name.endswith(WAITING))
+            found = [(_written_at(entry), entry.name) for entry in waiting]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -109,10 +110,6 @@ def _size(file: os.DirEntry[str]) -> int:
         return file.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _waits(name: str) -> bool:
-    return name.endswith(WAITING)
 
 
 def waiting_on_disk(logs_dir: Path) -> int:

@@ -39,10 +39,6 @@ def refusal_of(error: Exception) -> Refused:
     return Refused(400, str(error), param="messages") if isinstance(error, PromptRefused) else Refused(503, str(error))
 
 
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
 def _is_list_of(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
@@ -55,7 +51,7 @@ def _is_whole(value: Any) -> bool:
     return _is_number(value) and value == int(value)
 
 
-OBJECT: Shape = ("an object", _is_object)
+OBJECT: Shape = ("an object", lambda value: isinstance(value, dict))
 OBJECTS: Shape = ("a list of objects", lambda value: _is_list_of(value, dict))
 TEXT: Shape = ("a text", lambda value: isinstance(value, str))
 TEXTS: Shape = ("a list of texts", lambda value: _is_list_of(value, str))

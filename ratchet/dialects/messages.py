@@ -111,7 +111,8 @@ def write_models(*names: str) -> dict[str, Any]:
 
 
 def write_answer(model: str, body: Body, answer: PartialAnswer) -> dict[str, Any]:
-    return _head(model) | {"content": _content(answer), "usage": _usage(answer)} | _end(answer)
+    usage = {"input_tokens": answer.prompt_tokens, "output_tokens": answer.sampled_tokens}
+    return _head(model) | {"content": _content(answer), "usage": usage} | _end(answer)
 
 
 async def stream_answer(
@@ -270,10 +271,6 @@ def _end(answer: PartialAnswer) -> dict[str, Any]:
     if answer.stopped_at is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": answer.stopped_at}
     return {"stop_reason": "max_tokens" if answer.finish == "length" else "end_turn", "stop_sequence": None}
-
-
-def _usage(answer: PartialAnswer) -> dict[str, int]:
-    return {"input_tokens": answer.prompt_tokens, "output_tokens": answer.sampled_tokens}
 
 
 def _event(kind: str, **what: Any) -> str:

@@ -189,12 +189,7 @@ def choose_record(
         record for record in theirs if record.running.kind == "canary" or record.outcome == "rolled_back"
     ] or theirs
     running = [record for record in tried if record.ended is None]
-    return running[-1] if running else max(tried, key=_end)
-
-
-def _end(record: ExperimentRecord) -> int:
-    """The decision that ended it."""
-    return record.ended.sequence if record.ended else 0
+    return running[-1] if running else max(tried, key=lambda record: record.ended.sequence if record.ended else 0)
 
 
 def _outcome(registry: Registry, record: ExperimentRecord) -> str:

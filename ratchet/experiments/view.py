@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.experiment import Experiment, ExperimentSnapshot
 from ratchet.experiments.records import ExperimentRecord
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.service.errors import JournalError
@@ -64,13 +64,15 @@ def views_of(records: Iterable[ExperimentRecord], logs_dir: Path) -> list[Experi
             return [_unread(asked[0], str(error))]
         return [view_of(record, logs_dir) for record in asked]
     return [
-        _read(record, state[record.experiment_id]) if plans[record.experiment_id] else _unread(record, _foreign(record))
+        view_of_state(record, state[record.experiment_id])
+        if plans[record.experiment_id]
+        else _unread(record, _foreign(record))
         for record in asked
     ]
 
 
-def _read(record: ExperimentRecord, experiment: Experiment) -> ExperimentView:
-    return ExperimentView(record, experiment.plan, experiment.decision, experiment.history)
+def view_of_state(record: ExperimentRecord, state: Experiment | ExperimentSnapshot) -> ExperimentView:
+    return ExperimentView(record, state.plan, state.decision, state.history)
 
 
 def _unread(record: ExperimentRecord, trouble: str) -> ExperimentView:

@@ -115,7 +115,8 @@ def _tool(route: Route, operation: dict[str, Any], components: dict[str, Any], c
     effect = Effect[mcp["effect"].upper()]
     parameters = {one["name"]: one for one in operation.get("parameters", ()) if one["in"] in ("path", "query")}
     body = _body(operation, components)
-    fields = {name: _field(one) for name, one in parameters.items()} | body.get("properties", {})
+    fields = {name: {"description": one.get("description"), **one["schema"]} for name, one in parameters.items()}
+    fields |= body.get("properties", {})
     required = [name for name, one in parameters.items() if one.get("required")] + body.get("required", [])
     given = dict(mcp.get("given", {}))
     if isinstance(fields.get("limit", {}).get("default"), int):
@@ -154,10 +155,6 @@ def _body(operation: dict[str, Any], components: dict[str, Any]) -> dict[str, An
     if "requestBody" not in operation:
         return {}
     return _resolve(operation["requestBody"]["content"][JSON]["schema"], components)
-
-
-def _field(parameter: dict[str, Any]) -> dict[str, Any]:
-    return {"description": parameter.get("description"), **parameter["schema"]}
 
 
 def _output_schema(operation: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def program_name(command: Sequence[str]) -> str:
             break
         elif option in VALUE_FOLLOWS:
             del words[:1]
-    return _fit(Path(words[0]).name if kind and words else name)
+    return one_line(Path(words[0]).name if kind and words else name, MOST_NAME) or "program"
 
 
 def _is_code(option: str, *, with_c: bool) -> bool:
@@ -74,10 +74,6 @@ def _is_code(option: str, *, with_c: bool) -> bool:
     if with_c:
         return option == "-" or (option[1:2] not in ("-", *WITH_VALUE) and "c" in option)
     return option in ("-", "-e", "-E", "-p", "-pe", "-ne", "--eval", "--print")
-
-
-def _fit(name: str) -> str:
-    return one_line(name, MOST_NAME) or "program"
 
 
 async def run_recorded(

@@ -7,7 +7,6 @@ whole, and so is what may be the beginning of one.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -66,7 +65,7 @@ class HermesParser:
         content, mark, rest = said.partition(CALL)
         if not mark:
             return Parsed(said if whole else _safe(said, (CALL, UNFINISHED)), reasoning)
-        calls = [_call(body, "arguments") for body in _bodies(rest)]
+        calls = [_call(part.partition(CALLED)[0], "arguments") for part in rest.split(CALL)]
         if whole and (not calls or None in calls):
             return Parsed(said, reasoning)
         return Parsed(content.rstrip(), reasoning, tuple(call for call in calls if call) if whole else ())
@@ -138,10 +137,6 @@ def _safe(text: str, marks: Sequence[str]) -> str:
         if any(mark.startswith(text[-size:]) for mark in marks):
             return text[:-size].rstrip()
     return text.rstrip()
-
-
-def _bodies(text: str) -> list[str]:
-    return [part.partition(CALLED)[0] for part in re.split(re.escape(CALL), text)]
 
 
 def _call(body: str, field: str) -> tuple[str, str] | None:

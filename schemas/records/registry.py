@@ -136,10 +136,6 @@ class AgentPrograms(Record):
         return self
 
 
-def _has_no_entries(programs: AgentPrograms) -> bool:
-    return not programs.entries
-
-
 class FrozenBy(Record):
     who: Who
     since: Timestamp
@@ -175,7 +171,7 @@ class AgentAdapters(Record):
     )
     programs: AgentPrograms = Field(
         default_factory=AgentPrograms,
-        exclude_if=_has_no_entries,
+        exclude_if=lambda programs: not programs.entries,
         description="Absent where none was tried or chosen: the samples are dealt to all.",
     )
     cascade: CascadeStanding | None = Field(

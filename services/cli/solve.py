@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-import httpx
 import typer
 
 from ratchet.service.errors import TimedOut
@@ -75,11 +75,11 @@ def solve(
         constraints=constraints_of(constrain),
     )
     with api_client("orchestrator", url, token, token_file) as client:
-        api = Api(client)
-        api.post("/v1/tasks?wait_s=0", task)
-        for line in progress(api, task["task_id"], time.monotonic() + timeout):
+        ask = partial(call_api, client)
+        ask("POST", "/v1/tasks?wait_s=0", json=task)
+        for line in progress(ask, task["task_id"], time.monotonic() + timeout):
             say(line)
-        history = TaskHistory.model_validate(api.get(f"/v1/tasks/{quote(task['task_id'])}"))
+        history = TaskHistory.model_validate(ask("GET", f"/v1/tasks/{quote(task['task_id'])}"))
     chosen = next((one for one in history.samples if one.chosen), None)
     if chosen is None:
         raise CommandError(f"task {history.task_id} is {history.state}: {history.result and history.result.reason}")
@@ -88,19 +88,6 @@ def solve(
     print_raw(chosen.artifact.patch if chosen.artifact and chosen.artifact.patch else chosen.text)
     if out is not None:
         write_out(out, history, chosen, language)
-
-
-class Api:
-    """The orchestrator's, as commands ask it."""
-
-    def __init__(self, client: httpx.Client) -> None:
-        self._client = client
-
-    def get(self, path: str) -> Any:
-        return call_api(self._client, "GET", path)
-
-    def post(self, path: str, body: Any) -> Any:
-        return call_api(self._client, "POST", path, json=body)
 
 
 def _problem(text: str | None, file: Path | None) -> str:
@@ -132,17 +119,20 @@ def new_problem(problem: str, language: Language | None, timeout_s: float, **fie
     return task.model_dump(mode="json", exclude_unset=True, exclude_none=True)
 
 
-def progress(api: Api, task_id: str, until: float) -> Iterator[str]:
-    """Say what is new of the task's rollouts, and what they ask, until it is closed. Raises TimedOut."""
+def progress(ask: Callable[[str, str], Any], task_id: str, until: float) -> Iterator[str]:
+    """Say what is new of the task's rollouts, and what they ask, until it is closed. Raises TimedOut.
+
+    `ask`: calls the orchestrator's API, by method and path.
+    """
     told: set[object] = set()
     path = quote(task_id)
-    while TaskHistory.model_validate(api.get(f"/v1/tasks/{path}")).state == "open":
-        for one in FleetRollouts.model_validate(api.get(f"/v1/rollouts?task_id={path}")).items:
+    while TaskHistory.model_validate(ask("GET", f"/v1/tasks/{path}")).state == "open":
+        for one in FleetRollouts.model_validate(ask("GET", f"/v1/rollouts?task_id={path}")).items:
             if (now := (one.sample, one.state, one.calls)) not in told:
                 told.add(now)
                 took = f"{one.calls} calls, {one.sampled_tokens} tokens"
                 yield f"sample {one.sample} by {one.program}: {one.state}, {took}"
-        for asks in Approvals.model_validate(api.get(f"/v1/approvals?task_id={path}")).items:
+        for asks in Approvals.model_validate(ask("GET", f"/v1/approvals?task_id={path}")).items:
             if asks.approval_id not in told:
                 told.add(asks.approval_id)
                 yield f"sample {asks.sample} asks: {asks.question}   ratchet approve {asks.approval_id}"

@@ -282,7 +282,10 @@ def resume(connection: Connection, job_id: str, budget: int | None, now: float, 
     if budget is not None:
         connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(budget=budget))
         job = _must_find(connection, job_id)
-    return _change(connection, job_id, _open_state(job), None, now) if job.state == JobState.PAUSED else _job(job)
+    if job.state != JobState.PAUSED:
+        return _job(job)
+    state = JobState.QUEUED if job.waiting == job.tasks else JobState.RUNNING
+    return _change(connection, job_id, state, None, now)
 
 
 def cancel(connection: Connection, job_id: str, now: float) -> Job:
@@ -385,10 +388,6 @@ def _change(connection: Connection, job_id: str, state: JobState, reason: str | 
 
 def state_of(job: Row[Any] | SimpleNamespace) -> JobState:
     return JobState[job.state.upper()]
-
-
-def _open_state(job: Row[Any]) -> JobState:
-    return JobState.QUEUED if job.waiting == job.tasks else JobState.RUNNING
 
 
 def _digest(asked: JobSubmission) -> str:

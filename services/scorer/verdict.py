@@ -99,17 +99,12 @@ def verdict_schema(case: Case) -> dict[str, Any]:
         "reason": {"type": "string"},
         "score": {"type": "integer", "enum": list(range(TOP + 1))},
     }
-    return _closed_object(
-        {"nonce": {"type": "string", "enum": [case.nonce]}, "verdicts": _list_of(_closed_object(verdict))}
-    )
+    verdicts = {"type": "array", "items": _closed_object(verdict)}
+    return _closed_object({"nonce": {"type": "string", "enum": [case.nonce]}, "verdicts": verdicts})
 
 
 def _closed_object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _list_of(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
 
 
 def parse_verdict(reply: str, case: Case) -> list[Grade]:

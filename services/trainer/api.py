@@ -54,7 +54,10 @@ def trainer_router(accept: Accept) -> APIRouter:
         folder = await accept(asked)
         recorded = await asyncio.to_thread(lambda: folder.request)
         if _content(recorded) != _content(asked):
-            raise key_reused("training") if body.request_id is None else _id_taken(asked.request_id)
+            if body.request_id is None:
+                raise key_reused("training")
+            why = f"run {body.request_id!r} was asked for with other content: take another id"
+            raise Problem(409, "Id taken", why, "id-taken")
         response.headers["Location"] = f"/v1/trainings/{quote(asked.request_id, safe='')}"
         return await asyncio.to_thread(lambda: folder.run.view)
 
@@ -77,7 +80,3 @@ def _request(body: TrainRunRequest, caller: Caller, key: str | None) -> TrainReq
 
 def _content(request: TrainRequest) -> dict[str, Any]:
     return request.model_dump(exclude={"metadata"})
-
-
-def _id_taken(request_id: str) -> Problem:
-    return Problem(409, "Id taken", f"run {request_id!r} was asked for with other content: take another id", "id-taken")

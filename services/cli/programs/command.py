@@ -13,7 +13,7 @@ from ratchet.adapters.agent_view import programs_standing
 from ratchet.adapters.operator_service import OperatorService, chosen_agents, require_known
 from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.programs import ProgramBook
-from ratchet.programs.declared import Program, declared_programs, roles_by_agent
+from ratchet.programs.declared import declared_programs, roles_by_agent
 from ratchet.programs.environments import Environments
 from ratchet.programs.images.installing import NotInstalled
 from ratchet.programs.installing import install as install_all
@@ -45,7 +45,12 @@ def list_(file: File = None, json: AsJson = False) -> None:
     environments = _environments()
     found = declared_programs(file)
     if json:
-        print_json([_as_record(name, program, environments) for name, program in found.items()])
+        print_json(
+            [
+                {"name": name, "requires": needs(name, one), "installed": is_installed(name, one, environments)}
+                for name, one in found.items()
+            ]
+        )
         return
     shown = table("program", "what it requires", "", left=3)
     for name, program in found.items():
@@ -202,7 +207,3 @@ def _say_after(service: OperatorService, registry: Registry, as_json: bool) -> N
 
 def _environments() -> Environments:
     return Environments(FleetSettings.read().program_environments)
-
-
-def _as_record(name: str, program: Program, environments: Environments) -> dict[str, object]:
-    return {"name": name, "requires": needs(name, program), "installed": is_installed(name, program, environments)}

@@ -16,7 +16,7 @@ from time import monotonic
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.experiments.experiment import ExperimentSnapshot
 from ratchet.experiments.records import ExperimentRecord
-from ratchet.experiments.view import ExperimentView, view_of
+from ratchet.experiments.view import ExperimentView, view_of, view_of_state
 from ratchet.http.work import Threads
 from services.orchestrator.promotion.arms import Arms
 
@@ -65,7 +65,7 @@ class ExperimentViews:
         if snapshot is None:
             async with self._replaying:
                 return _Kept(await self.threads.run(view_of, record, self.logs_dir), None, began)
-        view = await self.threads.run(_view_of_snapshot, record, snapshot)
+        view = await self.threads.run(view_of_state, record, snapshot)
         spent = monotonic() - began
         return _Kept(view, snapshot.evidence.units, monotonic() + max(LEAST_S, SPARING * spent))
 
@@ -79,7 +79,3 @@ class ExperimentViews:
         self._kept.move_to_end(experiment_id)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-
-
-def _view_of_snapshot(record: ExperimentRecord, snapshot: ExperimentSnapshot) -> ExperimentView:
-    return ExperimentView(record, snapshot.plan, snapshot.decision, snapshot.history)

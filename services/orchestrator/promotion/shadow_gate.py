@@ -121,9 +121,8 @@ class ShadowGate:
             reason = f"it loads and answers everywhere; there is no golden set to ask ({self._golden})"
             return GateVerdict(True, reason, {})
         run = f"{entry.version}-{self.revision()}"
-        arms = {
-            version: self._arm_of_version(version, run, version == entry.version) for version in self._versions(entry)
-        }
+        versions = dict.fromkeys([entry.version, self.arms.adapters.primary, BASE_VERSION])
+        arms = {version: self._arm_of_version(version, run, version == entry.version) for version in versions}
         rule = replace(shadow_rule(self.arms.adapters, self._policy), types=UnseenPrompts.types_of(drawn))
         prompts = [*tasks, *(Prompt(str(one.sequence), logged=one) for one in drawn)]
         verdict = await self._verdict(rule, prompts, run, arms)
@@ -152,9 +151,6 @@ class ShadowGate:
         }
         rule = shadow_rule(self.arms.adapters, self._policy, of_program=True)
         return await self._verdict(rule, [_by_arm(one) for one in prompts], run, arms)
-
-    def _versions(self, entry: AdapterEntry) -> list[str]:
-        return list(dict.fromkeys([entry.version, self.arms.adapters.primary, BASE_VERSION]))
 
     def _arm_of_version(self, version: str, run: str, is_candidate: bool) -> Callable[[int], Arm]:
         return lambda sequence: self.arms.arm_as_played(

@@ -103,8 +103,9 @@ class Composite:
 
     def _joint_identity(self, revision: str, rubrics: Sequence[str | None]) -> ScorerIdentity:
         """A change in any part is a change of scorer."""
+        text = self._spec.text
         return ScorerIdentity(
-            id=_short(self._spec.text),
+            id=text if len(text) <= MAX_ID_CHARS else f"weighted:{_sha256(text)}",
             revision=revision,
             rubric_sha256=_sha256(repr(rubrics)) if any(rubrics) else None,
         )
@@ -206,10 +207,6 @@ def _reasons(spec: Spec, scores: Sequence[SampleScore]) -> str:
         f"{part.text}: {score.reason}" if score.score is None else f"{part.text} {score.score:.4g}"
         for part, score in zip(spec.parts, scores, strict=True)
     )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_ID_CHARS else f"weighted:{_sha256(text)}"
 
 
 def _sha256(text: str) -> str:

@@ -200,7 +200,8 @@ class JournalScan:
         if is_own(logged.arm.experiment_id):
             return Reason.VALIDATION
         if self._policy.research is not None:
-            if logged.kept_apart != "research" or self._policy.research != _researcher_of(logged):
+            researcher = logged.registered_agent, tenant_of(logged.task_id)
+            if logged.kept_apart != "research" or self._policy.research != researcher:
                 return Reason.NOT_RESEARCH
         elif logged.kept_apart:
             return Reason.OTHER_TENANT
@@ -315,10 +316,6 @@ def _answer_of_big(logged: SelectionRow) -> str | None:
     """Return the big model's answer, where it scored no less than the small model's best."""
     big = logged.cascade.big if logged.cascade else None
     return big.response if big is not None and big.teaches else None
-
-
-def _researcher_of(logged: SelectionRow) -> tuple[str | None, str]:
-    return logged.registered_agent, tenant_of(logged.task_id)
 
 
 def _role_of(logged: SelectionRow, agent_id: str) -> str | None:

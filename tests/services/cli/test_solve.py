@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ratchet.service.errors import TimedOut
 from schemas.api.tasks import LoggedSample, TaskHistory
 from services.cli import solve as command
 from services.cli.constrain import constraints_of
-from services.cli.solve import Api, new_problem, progress, report, write_out
+from services.cli.solve import new_problem, progress, report, write_out
 from services.cli.terminal import UsageError
 
 AT = "2026-11-20T10:00:00Z"
@@ -78,19 +79,18 @@ def sample(**given: Any) -> LoggedSample:
     return LoggedSample.model_validate({"finish_reason": None, "tokens": 9} | fields | given)
 
 
-class Played(Api):
+def played(*states: str) -> Callable[[str, str], Any]:
     """The API, which says these states of the task one after the other."""
+    left = list(states)
 
-    def __init__(self, *states: str) -> None:
-        self._states = list(states)
-
-    def get(self, path: str) -> Any:
+    def ask(_method: str, path: str) -> Any:
         if path.startswith("/v1/rollouts"):
             return {"items": [ROLLOUT], "runners": []}
         if path.startswith("/v1/approvals"):
             return {"items": [ASKED]}
-        state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
-        return history(state).model_dump(mode="json")
+        return history(left.pop(0) if len(left) > 1 else left[0]).model_dump(mode="json")
+
+    return ask
 
 
 def test_the_task_has_what_was_asked_and_nothing_else() -> None:
@@ -124,7 +124,7 @@ def test_a_constraint_that_is_none_is_refused(given: list[str], says: str) -> No
 
 
 def test_it_tells_who_is_at_work_and_what_is_asked_once() -> None:
-    told = list(progress(Played("open", "open", "ok"), "t", time.monotonic() + 60))
+    told = list(progress(played("open", "open", "ok"), "t", time.monotonic() + 60))
 
     assert told == [
         "sample 0 by coding-team: running, 2 calls, 30 tokens",
@@ -134,7 +134,7 @@ def test_it_tells_who_is_at_work_and_what_is_asked_once() -> None:
 
 def test_it_does_not_wait_for_ever() -> None:
     with pytest.raises(TimedOut, match="ratchet result t"):
-        list(progress(Played("open"), "t", time.monotonic() - 1))
+        list(progress(played("open"), "t", time.monotonic() - 1))
 
 
 @pytest.mark.parametrize(
