@@ -19,13 +19,24 @@ from demos.demo import SOON, Demo, Sizes
 from demos.story import DemoTurn, gain_faults
 from demos.story_view import gains_table, heading
 from demos.toy.sort_task import SortTask, sort_task
-from ratchet.experiments.gain import MARGIN, Answered, Gain, Saved, format_interval, gain, samples_needed, served_gain
+from ratchet.experiments.gain import (
+    Answered,
+    Estimate,
+    Gain,
+    estimate,
+    format_interval,
+    gain,
+    served_gain,
+    worth_of_best,
+)
 from ratchet.logs.rows import AnswerRow
 from schemas.messages.task import Task
 from services.cli.fleet.own_fleet import FleetPlace
 
 SIZES = Sizes(tasks=200, samples=8, turns=2, groups=128, no_turn_after=180.0, timeout=180.0)
 GOLDEN_SEED, GOLDEN_TASKS = 7, 32
+MARGIN = 0.02
+"""Loss of served quality that does not count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +87,40 @@ class SortDemo(Demo[SortTask]):
         for question, row in measured.samples():
             found.setdefault(question.input, []).append((row.score, float(self.is_right(question, row))))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Samples of a group that are not needed any more for what `group` of the base model's gave."""
+
+    group: int
+    needed: int | None
+    """Return how many of the primary's are as good, to within the margin; None: not even the whole group is."""
+    difference: Estimate | None
+    """Best of `needed` of the primary's less best of `group` of the base model's, paired by task."""
+
+    @property
+    def samples(self) -> int:
+        return self.group - self.needed if self.needed is not None else 0
+
+
+def samples_needed(before: Mapping[str, Sequence[Answered]], after: Mapping[str, Sequence[Answered]]) -> Saved:
+    """The fewest samples whose best is proved no worse, by more than MARGIN, than the base model's best of a group.
+
+    From the whole group down, until one is not proved: a fixed sequence of tests needs no correction for their number
+    (Maurer, Hothorn and Lehmacher 1995).
+    """
+    both = [task for task, samples in before.items() if samples and after.get(task)]
+    group = min((min(len(before[task]), len(after[task])) for task in both), default=0)
+    served = [worth_of_best(before[task], group) for task in both]
+    saved = Saved(group, None, None)
+    for count in range(group, 0, -1):
+        worth = [worth_of_best(after[task], count) for task in both]
+        found = estimate([now - base for now, base in zip(worth, served, strict=True)])
+        if found.low <= -MARGIN:
+            break
+        saved = Saved(group, count, found)
+    return saved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,56 +58,20 @@ def format_gain(found: Gain) -> tuple[str, str, str]:
     return format_interval(found.before), format_interval(found.after), format_interval(found.difference, signed=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """Samples of a group that are not needed any more for what `group` of the base model's gave."""
-
-    group: int
-    needed: int | None
-    """Return how many of the primary's are as good, to within the margin; None: not even the whole group is."""
-    difference: Estimate | None
-    """Best of `needed` of the primary's less best of `group` of the base model's, paired by task."""
-
-    @property
-    def samples(self) -> int:
-        return self.group - self.needed if self.needed is not None else 0
-
-
 Answered = tuple[float | None, float]
 """A sample's score, by which the answer to serve is chosen, and what it is worth."""
-
-MARGIN = 0.02
-"""Loss of served quality that does not count."""
 
 
 def served_gain(before: Mapping[str, Sequence[Answered]], after: Mapping[str, Sequence[Answered]]) -> Gain:
     """Return the gain in what a user is served: by task what the best-scored sample is worth."""
     return gain(
-        {task: [_best_of(samples, len(samples))] for task, samples in before.items() if samples},
-        {task: [_best_of(samples, len(samples))] for task, samples in after.items() if samples},
+        {task: [worth_of_best(samples, len(samples))] for task, samples in before.items() if samples},
+        {task: [worth_of_best(samples, len(samples))] for task, samples in after.items() if samples},
     )
 
 
-def samples_needed(before: Mapping[str, Sequence[Answered]], after: Mapping[str, Sequence[Answered]]) -> Saved:
-    """The fewest samples whose best is proved no worse, by more than MARGIN, than the base model's best of a group.
-
-    From the whole group down, until one is not proved: a fixed sequence of tests needs no correction for their number
-    (Maurer, Hothorn and Lehmacher 1995).
-    """
-    both = [task for task, samples in before.items() if samples and after.get(task)]
-    group = min((min(len(before[task]), len(after[task])) for task in both), default=0)
-    served = [_best_of(before[task], group) for task in both]
-    saved = Saved(group, None, None)
-    for count in range(group, 0, -1):
-        worth = [_best_of(after[task], count) for task in both]
-        found = estimate([now - base for now, base in zip(worth, served, strict=True)])
-        if found.low <= -MARGIN:
-            break
-        saved = Saved(group, count, found)
-    return saved
-
-
-def _best_of(samples: Sequence[Answered], count: int) -> float:
+def worth_of_best(samples: Sequence[Answered], count: int) -> float:
+    """Return what the best-scored of `count` samples is worth, expected over all draws of so many."""
     return best_of([-1.0 if score is None else score for score, _ in samples], count, [worth for _, worth in samples])
 
 

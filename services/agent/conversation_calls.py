@@ -171,7 +171,7 @@ LINES = "application/x-ndjson"
 class ConversationCalls:
     """Shares the engine's batches with the tasks of the queue. `served`: of the engine, once it has started.
 
-    Calls that have a name are kept for a client that asks again (kept_answers.py)."""
+    Calls that have a name are kept for a client that asks again (KeptAnswers)."""
 
     def __init__(self, served: Callable[[], ServedModel], engine: Engine, cache: AdapterCache) -> None:
         self._served = served

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.experiments.gain import Answered, estimate, gain, samples_needed, served_gain
+from ratchet.experiments.gain import estimate, gain, served_gain
 
 SCORES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4)
 
@@ -78,37 +78,7 @@ def test_the_difference_is_that_of_the_means(before: dict[str, list[float]], aft
     assert found.difference.low <= found.difference.mean <= found.difference.high
 
 
-def _answered(rng: random.Random, chance: float, tasks: int = 200, group: int = 8) -> dict[str, list[Answered]]:
-    """Right with this chance, and scored for it, with some noise."""
-    return {
-        str(task): [
-            (right + rng.gauss(0, 0.1), right) for right in (float(rng.random() < chance) for _ in range(group))
-        ]
-        for task in range(tasks)
-    }
-
-
 def test_what_is_served_is_worth_what_the_best_scored_answer_is() -> None:
     found = served_gain({"a": [(0.9, 0.0), (0.1, 1.0)]}, {"a": [(0.2, 0.0), (None, 1.0), (0.3, 1.0)]})
 
     assert (found.before.mean, found.after.mean) == (0.0, 1.0)
-
-
-def test_fewer_samples_are_enough_once_single_answers_are_good() -> None:
-    rng = random.Random(3)
-    before, after = _answered(rng, 0.4), _answered(rng, 0.97)
-
-    saved = samples_needed(before, after)
-
-    assert (saved.group, saved.needed, saved.samples) == (8, 2, 6)
-    assert saved.difference is not None
-    assert saved.difference.low > -0.02
-
-
-def test_nothing_is_saved_where_even_the_whole_group_is_not_as_good() -> None:
-    rng = random.Random(3)
-
-    saved = samples_needed(_answered(rng, 0.5), _answered(rng, 0.2))
-
-    assert (saved.needed, saved.samples, saved.difference) == (None, 0, None)
-    assert samples_needed({}, {}).needed is None
