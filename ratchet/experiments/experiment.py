@@ -14,12 +14,14 @@ from dataclasses import dataclass
 
 from ratchet.experiments.assignment import Assignment, assign, is_audited
 from ratchet.experiments.metrics import EffectEstimate, ExperimentMetrics
-from ratchet.experiments.pace import Pace
 from ratchet.experiments.promotion_rule import judge, lacks_only_age
 from ratchet.experiments.unit import Audit, Enrolment, Outcome, Unit, UnitLine
 from schemas.records.evidence import Band, Evidence, ExperimentDecision, ExperimentPlan, HistoryPoint, RampStep
 
 SAME_SHARE = 1e-9
+SPREAD = 0.9
+"""Part of the units left that is spread over the time left. The others are kept: the verdict needs a unit that is old
+enough, and fleets that pool their evidence admit a few too many, because each sees the others' units late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,27 @@ def decide(plan: ExperimentPlan, evidence: Evidence, sequence: int | None, band:
         evidence=evidence,
         band=band,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The pace of an experiment to which only the minimum age is missing: what is left of its budget lasts until then.
+
+    Spreads the units after the first `units` evenly from one moment to another (seconds since the epoch), by time
+    alone: the arms and the evidence are not known here.
+    """
+
+    units: int
+    max_units: int
+    since: float
+    until: float
+
+    def allows(self, enrolled: int, at: float) -> bool:
+        """True if one more unit may follow the `enrolled` ones at this moment."""
+        if not self.since <= at < self.until:  # before: a clock that was set back must not hold up the experiment
+            return True
+        elapsed = (at - self.since) / (self.until - self.since)
+        return enrolled < self.units + SPREAD * (self.max_units - self.units) * elapsed
 
 
 class Experiment:

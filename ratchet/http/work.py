@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from fastapi import Request
+from starlette.types import Receive
 
 from ratchet.http.problem import Problem
 
@@ -39,7 +40,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     Only for work that may be broken off anywhere. The body must have been read.
     """
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_wait_for_disconnect(request))
+    leaving = asyncio.ensure_future(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -50,6 +51,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
             task.cancel()
 
 
-async def _wait_for_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return once the client of this request has gone. The body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
         pass

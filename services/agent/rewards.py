@@ -6,12 +6,12 @@ Heard from the orchestrator once they are logged, while the agent runs: a view, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from prometheus_client import Gauge
 
 from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.topology import events_topic
+from ratchet.experiments.served import Mean
 from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
 from schemas.messages.reward import AgentRewards
@@ -22,32 +22,20 @@ rewards_heard = Gauge("ratchet_agent_rewards", "Scores this agent heard of.", ["
 running_score = Gauge("ratchet_agent_running_score", "Their running mean, 0 to 1.", ["adapter_version"])
 
 
-@dataclass(slots=True)
-class RunningScore:
-    """The mean score over all scored samples of one adapter version."""
-
-    count: int = 0
-    mean: float = 0.0
-
-    def add(self, score: float) -> None:
-        self.count += 1
-        self.mean += (score - self.mean) / self.count
-
-
 class RewardListener:
     """One agent's."""
 
     def __init__(self, agent_id: str, bus: Bus) -> None:
         self._agent_id = agent_id
         self._bus = bus
-        self._scores: dict[str, RunningScore] = {}
+        self._scores: dict[str, Mean] = {}
 
     async def start(self) -> None:
         await self._bus.listen(events_topic(self._agent_id), self.receive)
 
     @property
-    def scores(self) -> Mapping[str, RunningScore]:
-        """Return the scores by adapter version."""
+    def scores(self) -> Mapping[str, Mean]:
+        """Return the mean score over all scored samples, by adapter version."""
         return self._scores
 
     def receive(self, delivery: Delivery) -> None:
@@ -60,7 +48,7 @@ class RewardListener:
             log.error("rewards-unreadable", error.reason)
             return
         for task in rewards.tasks:
-            running = self._scores.setdefault(task.adapter_version, RunningScore())
+            running = self._scores.setdefault(task.adapter_version, Mean())
             for score in task.scores:
                 if score is not None:
                     running.add(score)

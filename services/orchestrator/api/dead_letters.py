@@ -7,9 +7,9 @@ letters back or dismisses them waits for one reader at most, however many want t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path
 
@@ -137,14 +137,14 @@ class _DeadLetters:
                 self._known = await self.threads.run(self.service.listing, self._known)
                 return self._known
 
-        return await _to_its_end(read())
+        return await asyncio.shield(read())
 
     async def find(self, letter_id: str) -> Held | None:
         async def read() -> Held | None:
             async with self._readers, self._turn:
                 return await self.threads.run(self.service.find, letter_id, BROWSE_S)
 
-        return await _to_its_end(read())
+        return await asyncio.shield(read())
 
     async def change(self, made: Callable[[], T]) -> T:
         """Take letters out, or bring them back."""
@@ -154,11 +154,7 @@ class _DeadLetters:
                 self._known = None
                 return await self.threads.run(made)
 
-        return await _to_its_end(make())
-
-
-async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    return await asyncio.shield(asyncio.ensure_future(work))
+        return await asyncio.shield(make())
 
 
 def detail(held: Held) -> DeadLetterDetail:

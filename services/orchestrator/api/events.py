@@ -27,6 +27,7 @@ from ratchet.http.access.roles import LOCAL, Caller
 from ratchet.http.operation import OPERATOR, OWN_TASKS, VIEWER, operation
 from ratchet.http.problem import Fault, Problem, problems
 from ratchet.http.server.limits import too_many
+from ratchet.http.work import wait_for_disconnect
 from schemas.api.events import (
     AdapterMoved,
     AgentMoved,
@@ -56,7 +57,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
+        leaving = asyncio.ensure_future(wait_for_disconnect(receive))
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
@@ -73,11 +74,6 @@ class EventStream(Response):
             async for part in parts:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 RETRY_AFTER_S = 30

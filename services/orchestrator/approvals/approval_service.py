@@ -144,7 +144,7 @@ class ApprovalService:
         if decision == "edit" and asked.request.ends and not text.strip():
             raise NotEditable("an edit of a result has the text that it should have been")
         given = {"decision": decision, "text": text, "given_by": caller.name}
-        return await asyncio.shield(asyncio.ensure_future(self._decide(asked, given)))
+        return await asyncio.shield(self._decide(asked, given))
 
     async def _decide(self, asked: LoggedApproval, given: dict[str, str]) -> Approval:
         before = self.log.find(f"{asked.approval_id}/decided")

@@ -101,7 +101,7 @@ class Calibrations:
 
         Raises NoSuchAnswers, IdUsedBefore, DiskFull, JournalError.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._take(given, label_id, given_by)))
+        return await asyncio.shield(self._take(given, label_id, given_by))
 
     async def _take(self, given: GivenLabel, label_id: str, given_by: str) -> LoggedLabel:
         known = self.ledger.find(given.task_id)

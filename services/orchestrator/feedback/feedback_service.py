@@ -74,7 +74,7 @@ class FeedbackService:
         A caller that is cancelled leaves it given or not, never half: its id would else be free for a second line.
         Raises UnknownTask, NotAnsweredYet, NoSuchAnswer, IdUsedBefore, DiskFull, JournalError.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._take(feedback, feedback_id, given_by)))
+        return await asyncio.shield(self._take(feedback, feedback_id, given_by))
 
     async def _take(self, feedback: Feedback, feedback_id: str, given_by: Caller | None) -> LoggedFeedback:
         line = self._line(feedback, feedback_id, given_by)

@@ -84,7 +84,7 @@ class TaskService:
         Its ids are keys (`Caller.key_of`).
         Raises ForeignTask, Reject (ExpiredResult), BusError, DiskFull, JournalError.
         """
-        new = await asyncio.shield(asyncio.ensure_future(self.intake.submit(task, caller.owner, caller.tenant)))
+        new = await asyncio.shield(self.intake.submit(task, caller.owner, caller.tenant))
         if not new and (known := self.ledger.find(task.task_id)) and not caller.may_see(known.task_id, known.owner):
             raise ForeignTask("a task with this task_id is known, and is not yours: name another task_id")
         if same and not new and differs(task, await self._work(task.task_id), unasked):
@@ -101,7 +101,7 @@ class TaskService:
 
         Raises AlreadyClosed, JournalError.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._cancel(task_id, caller.name)))
+        return await asyncio.shield(self._cancel(task_id, caller.name))
 
     async def _cancel(self, task_id: str, who: str) -> Result:
         work = await self.settler.cancel(task_id, who)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.pace import Pace
+from ratchet.experiments.experiment import Experiment, Pace
 from ratchet.experiments.unit import Enrolment, Outcome
 from schemas.records.evidence import ExperimentPlan, Verdict
 from tests.ratchet.experiments.making_experiments import HALF, Traffic, enrolment, plan
