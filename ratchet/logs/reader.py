@@ -20,7 +20,7 @@ import msgspec
 import zstandard
 
 from ratchet.logs.names import active_path
-from ratchet.logs.quarantine import BadLine, Quarantine
+from ratchet.logs.quarantine import BadLine
 from ratchet.logs.seals import is_tombstone
 from ratchet.logs.segments import (
     BUFFER_BYTES,
@@ -33,24 +33,6 @@ from ratchet.logs.segments import (
 from ratchet.logs.source import Source, is_active_from, open_source
 from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError, Message
-
-__all__ = [
-    "BadLine",
-    "Line",
-    "LogReader",
-    "OnBad",
-    "Quarantine",
-    "Record",
-    "active_tail",
-    "decode_lines",
-    "end_of_log",
-    "file_starts",
-    "follow",
-    "read",
-    "read_json",
-    "start_of_newest",
-    "tail_position",
-]
 
 SHOWN_OF_TOO_LONG = 64 * 1024
 TAIL_BYTES = 4 * 1024 * 1024

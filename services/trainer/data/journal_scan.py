@@ -22,7 +22,8 @@ from ratchet.adapters.taught_logs import is_kept, logged_words_key
 from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import INTERACTIONS, is_own
-from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
+from ratchet.logs.quarantine import BadLine
+from ratchet.logs.reader import Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.seals import NO_SEALS, SealBook, is_tombstone
 from ratchet.logs.segments import read_start_offsets

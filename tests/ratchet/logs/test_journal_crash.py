@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from ratchet.logs.journal import Journal
-from ratchet.logs.reader import BadLine, read_json
+from ratchet.logs.quarantine import BadLine
+from ratchet.logs.reader import read_json
 from ratchet.logs.seals import NOTHING, extend_chain, read_seals
 from ratchet.logs.segments import sealed_segments
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.logs.journal import Journal
-from ratchet.logs.quarantine import Quarantine, read_quarantine
-from ratchet.logs.reader import BadLine, LogReader, decode, follow, read, read_json, tail_position
+from ratchet.logs.quarantine import BadLine, Quarantine, read_quarantine
+from ratchet.logs.reader import LogReader, decode, follow, read, read_json, tail_position
 from ratchet.logs.segments import MAX_LINE_BYTES, sealed_segments
 from ratchet.service.errors import JournalError
 
