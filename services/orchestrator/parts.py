@@ -316,11 +316,11 @@ class Parts:
         return found
 
     def _note_closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
-        self.own_tasks.note_closed(work.task_id, lines)
+        self.own_tasks.resolve(work.task_id, lines)
         if not is_own(work.arm.experiment_id):
             self.objectives.count(work.agent_id, result.status, lines[0].latencies.total_s)
         self.news.add(work.agent_id, lines)
-        self.waits.notify_closed(work.task_id)
+        self.waits.resolve(work.task_id, None)
         self.watcher.publish_settled(work, lines, result)
         self.quality.add_closed_task(lines)
         if agent := self.agents.get(work.agent_id):

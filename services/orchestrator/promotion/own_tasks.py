@@ -23,20 +23,14 @@ ANSWERS_AT_ONCE = 8
 """Answers of each version that is asked; a task that asks for more of them is asked alone."""
 
 
-class OwnTasks:
-    """Asks, and waits for the lines of the log."""
-
-    def __init__(self) -> None:
-        self._awaited = KeyedFutures[Sequence[Interaction]]()
+class OwnTasks(KeyedFutures[Sequence[Interaction]]):
+    """Asks, and waits for the lines of the log, which `resolve` brings."""
 
     async def answer(self, ask: Ask, task: Task, arm: Callable[[int], Arm]) -> Sequence[Interaction]:
         """The task's lines, once logged; one that expires has one line, without a sample. Raises what `ask` raises."""
-        with self._awaited.of(task.task_id) as waiting:
+        with self.of(task.task_id) as waiting:
             await ask(task, arm)
             return await waiting
-
-    def note_closed(self, task_id: str, lines: Sequence[Interaction]) -> None:
-        self._awaited.resolve(task_id, lines)
 
 
 @dataclass(eq=False)

@@ -26,14 +26,8 @@ from services.orchestrator.tasks.settler import Settler
 log = Log("task-service")
 
 
-class ResultWaiters:
-    """Callers who wait for a task to be closed; whoever closes one calls `notify_closed`, at next to no cost."""
-
-    def __init__(self) -> None:
-        self._waiting = KeyedFutures[None]()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+class ResultWaiters(KeyedFutures[None]):
+    """Callers who wait for a task to be closed; whoever closes one calls `resolve`, at next to no cost."""
 
     async def wait(self, task_id: str, is_closed: Callable[[], bool], seconds: float) -> bool:
         """Return whether it was closed in time. A caller that is cancelled leaves nothing behind."""
@@ -41,16 +35,13 @@ class ResultWaiters:
             return True
         if seconds <= 0:
             return False
-        with self._waiting.of(task_id) as waiting:
+        with self.of(task_id) as waiting:
             try:
                 async with asyncio.timeout(seconds):
                     await waiting
             except TimeoutError:
                 return is_closed()
         return True
-
-    def notify_closed(self, task_id: str) -> None:
-        self._waiting.resolve(task_id, None)
 
 
 class SaysSomethingElse(RatchetError):

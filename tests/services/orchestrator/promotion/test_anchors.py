@@ -62,7 +62,7 @@ class World:
     async def rescore(self, task: Task, answer: str, arm: Callable[[int], Arm]) -> None:
         self.asked += 1
         line = self.line(task.task_id, answer, "v1.0.0", arm(self.asked))
-        self.own.note_closed(task.task_id, [line])
+        self.own.resolve(task.task_id, [line])
 
     def line(self, task_id: str, answer: str, version: str, arm: Arm) -> Interaction:
         """An answer says what it is worth, and in which style: `0.5 plain`."""

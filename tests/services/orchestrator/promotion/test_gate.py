@@ -204,7 +204,7 @@ async def test_users_wait_for_a_few_golden_answers_at_most(
     for answered, wanted in enumerate(most):
         await until(lambda wanted=wanted: len(fleet.asked) == wanted)
         await settled(0)
-        fleet.own_tasks.note_closed(fleet.asked[answered].task_id, ANSWER)
+        fleet.own_tasks.resolve(fleet.asked[answered].task_id, ANSWER)
 
     # and they go past users' backlog, no further than that
     assert {task.priority for task in fleet.asked} == {HIGH_PRIORITY}
@@ -221,7 +221,7 @@ async def test_the_golden_set_has_one_deadline_after_which_nothing_more_is_asked
     await until(lambda: len(fleet.asked) == 2)
     fleet.ahead_s = 500.0
     for task in tuple(fleet.asked):
-        fleet.own_tasks.note_closed(task.task_id, ANSWER)
+        fleet.own_tasks.resolve(task.task_id, ANSWER)
     await until(lambda: len(fleet.asked) == 4)
 
     # then what is asked late has the less time
@@ -231,7 +231,7 @@ async def test_the_golden_set_has_one_deadline_after_which_nothing_more_is_asked
     # when it is over
     fleet.ahead_s = 600.0
     for task in fleet.asked[2:]:
-        fleet.own_tasks.note_closed(task.task_id, EXPIRED)
+        fleet.own_tasks.resolve(task.task_id, EXPIRED)
 
     # then nothing more is asked, and the candidate is judged by what was answered
     assert "no harm is proved: 1 prompts" in (await validation).reason
@@ -248,7 +248,7 @@ async def test_a_candidate_waits_where_nothing_was_answered_in_time(fleet: Fleet
     fleet.ahead_s = 600.0
 
     for task in tuple(fleet.asked):
-        fleet.own_tasks.note_closed(task.task_id, EXPIRED)
+        fleet.own_tasks.resolve(task.task_id, EXPIRED)
 
     with pytest.raises(NotJudged, match="none of the 2 prompts got a scored answer in time"):
         await validation
