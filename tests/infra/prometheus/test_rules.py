@@ -15,6 +15,7 @@ from tests.infra.promtool import run_promtool
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "infra" / "prometheus"
+RULES_TESTS = "rules_test.yml", "rules_test_hours.yml"
 
 
 def _rules() -> list[dict[str, Any]]:
@@ -33,7 +34,7 @@ BLUE, GREEN = 'namespace="blue", fleet="ratchet"', 'namespace="green", fleet="ra
 
 
 @pytest.mark.parametrize(
-    "command", ["check rules rules.yml", "check config prometheus.yml", "test rules rules_test.yml"]
+    "command", ["check rules rules.yml", "check config prometheus.yml", f"test rules {' '.join(RULES_TESTS)}"]
 )
 def test_promtool_finds_nothing_wrong(command: str) -> None:
     run = run_promtool(*command.split(), folder=FOLDER)
@@ -57,14 +58,18 @@ def test_the_rules_test_bites(tmp_path: Path) -> None:
     assert "RatchetDeadLettersGrow" in run.stdout + run.stderr
 
 
+def tests_of_rules() -> list[dict[str, Any]]:
+    return [test for name in RULES_TESTS for test in yaml.safe_load((FOLDER / name).read_text())["tests"]]
+
+
 def fired_in(test: dict[str, Any]) -> set[str]:
     """The alerts that are seen to fire there."""
     return {case["alertname"] for case in test["alert_rule_test"] if case["exp_alerts"]}
 
 
 def test_every_alert_is_seen_to_fire_and_to_be_silent() -> None:
-    tests = yaml.safe_load((FOLDER / "rules_test.yml").read_text())["tests"]
-    expected = [(case["alertname"], bool(case["exp_alerts"])) for test in tests for case in test["alert_rule_test"]]
+    cases = [case for test in tests_of_rules() for case in test["alert_rule_test"]]
+    expected = [(case["alertname"], bool(case["exp_alerts"])) for case in cases]
 
     assert {alert for alert, fires in expected if fires} == set(RULES)
     assert {alert for alert, fires in expected if not fires} == set(RULES)
@@ -102,9 +107,9 @@ def test_every_section_of_an_alert_belongs_to_a_rule() -> None:
 
 
 def healthy() -> list[dict[str, str]]:
-    """The series of the healthy fleet of rules_test.yml: eight hours, a value a minute."""
-    tests = yaml.safe_load((FOLDER / "rules_test.yml").read_text())["tests"]
-    series: list[dict[str, str]] = next(test["input_series"] for test in tests if test["name"] == "a healthy fleet")
+    """The series of the healthy fleet of rules_test_hours.yml: eight hours, a value a minute."""
+    tests = {test["name"]: test for test in tests_of_rules()}
+    series: list[dict[str, str]] = tests["a healthy fleet"]["input_series"]
     return series
 
 
