@@ -106,9 +106,10 @@ class Letter:
     assert list(bad_words(files)) == ["ratchet/a.py", "bench/a.py", "infra/a.py"]
 
 
-def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:
+def test_programs_start_without_torch() -> None:
     code = (
-        "import sys, services.orchestrator.__main__, services.cli.__main__;"
+        "import sys, services.agent.__main__, services.cli.__main__, services.orchestrator.__main__;"
+        "import services.trainer.__main__, services.trainer.train;"
         "sys.exit(next((name for name in ('torch', 'transformers', 'peft') if name in sys.modules), 0))"
     )
 

@@ -34,8 +34,6 @@ from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.records.decision import DecisionDraft
 from schemas.records.evaluation import Evaluation
 from schemas.records.registry import Registry
-from services.trainer.run.checkpoints import newest_checkpoint
-from services.trainer.run.trackers import keep_with_the_logs
 from services.trainer.settings import TrainerSettings
 
 BUSY = "busy"
@@ -57,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     emit = _emitter(stdout)
     settings = TrainerSettings.read()
     if settings.trainer_report_to:
+        from services.trainer.run.trackers import keep_with_the_logs
+
         keep_with_the_logs(settings)
     if given.evaluation is not None:
         return _track(settings, Evaluation.decode(given.evaluation.read_bytes()), emit)
@@ -69,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return do_run(settings, folder, emit, dry=dry)
 
     if given.serve:
+        if not settings.trainer_launches:  # the seconds that torch takes are spent before the first run
+            import services.trainer.run.execution  # noqa: F401
         return _serve(do, emit)
     return _record_and_run(settings, TrainRequest.decode(given.request), do, emit, dry=given.dry_run)
 
@@ -85,6 +87,7 @@ def _track(settings: TrainerSettings, evaluation: Evaluation, emit: Emit) -> int
 def _job(settings: TrainerSettings, folder: RunFolder, emit: Emit) -> int:
     """One of several processes: where the first ends with an error, Accelerate ends the others, which wait for it."""
     outcome = do_run(settings, folder, emit)
+    _end_distributed_threads()
     if not is_first_process():
         return 0
     if outcome is None:
@@ -92,11 +95,20 @@ def _job(settings: TrainerSettings, folder: RunFolder, emit: Emit) -> int:
     return EXIT_CANCELLED if folder.cancelled_by and outcome.status == "failed" else 0
 
 
+def _end_distributed_threads() -> None:
+    """End torch's threads: one that asks for the interpreter while it ends aborts the process."""
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
 def do_run(settings: TrainerSettings, folder: RunFolder, emit: Emit, *, dry: bool = False) -> AdapterTrained | None:
     """Do it, or take it up where it was left; its outcome is on disk then.
 
     None if another process is at it, or at another run of its agent. Of several processes the first one writes.
     """
+    from services.trainer.run.checkpoints import newest_checkpoint
     from services.trainer.run.execution import RunExecution
 
     if not is_first_process():
@@ -162,8 +174,6 @@ def _machines(settings: TrainerSettings) -> list[str]:
 
 def _serve(do: Do, emit: Emit) -> int:
     """A line that ends the input ends the process, in the middle of a run too: the run is taken up later."""
-    import services.trainer.run.execution  # noqa: F401  (the seconds that torch takes are spent before the first run)
-
     lines: list[str] = []
     come = threading.Condition()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -41,8 +39,3 @@ def test_settings_that_can_not_work_end_the_process_with_a_sentence(variable: st
     line = json.loads(run.out.splitlines()[-1])
     assert (line["level"], line["service"]) == ("ERROR", "agent")
     assert sentence in line["message"]
-
-
-def test_the_front_door_does_not_import_torch_before_an_engine_needs_it() -> None:
-    check = "import sys, services.agent.__main__; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", check], timeout=60, check=False).returncode == 0

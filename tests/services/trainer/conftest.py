@@ -5,11 +5,13 @@ What needs torch is imported in the fixtures, so that tests that ask for none of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from services.trainer.settings import TrainerSettings
+from tests.services.trainer.forked_runs import ForkedRuns, forked_runs
 from tests.services.trainer.making_logs import write_log
 
 
@@ -30,6 +32,12 @@ def logs(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     lines = logged_groups(base_model, None, count=12, each=6, seed=1)
     return write_log(tmp_path_factory.mktemp("logs"), lines)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkedRuns]:
+    with forked_runs() as forks:
+        yield forks
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from services.trainer.settings import TrainerSettings
 from services.trainer.train import launch_command, launch_run
 from tests.private_broker import free_port
 from tests.services.trainer.conftest import settings_of
+from tests.services.trainer.forked_runs import ForkedRuns
 from tests.services.trainer.run.test_training_run import folder, train
 from tests.services.trainer.tiny_policy import loaded
 from tests.waiting import wait_until
@@ -62,21 +63,13 @@ def report_of(adapter: Path) -> Any:
 
 def environment_of(settings: TrainerSettings) -> dict[str, str]:
     """Settings of a process that writes a checkpoint after each step."""
-    return os.environ | {
+    return {
         "RATCHET_LOGS_DIR": str(settings.logs_dir),
         "RATCHET_ADAPTERS_DIR": str(settings.adapters_dir),
         "RATCHET_TRAINER_MODEL": settings.trainer_model,
         "RATCHET_TRAINER_DEVICE": "cpu",
         "RATCHET_TRAINER_CHECKPOINT_EVERY_S": "0",
     }
-
-
-def killed_at(settings: TrainerSettings, program: str, job: RunFolder, *arguments: str) -> list[str]:
-    """How each attempt ended: killed at one of the steps, and the last one to its end."""
-    command = [sys.executable, "-m", f"tests.services.trainer.{program}", str(job.path), *arguments]
-    done = subprocess.run(command, env=environment_of(settings), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
 
 
 def assert_same_but_for_rounding(settings: TrainerSettings, job: RunFolder, calm: Path, *, spread: bool) -> Path:
@@ -96,13 +89,15 @@ def assert_same_but_for_rounding(settings: TrainerSettings, job: RunFolder, calm
     return adapter
 
 
-def test_killed_at_each_step_it_gives_the_same_adapter_once(settings: TrainerSettings, calm: Path) -> None:
+def test_killed_at_each_step_it_gives_the_same_adapter_once(
+    settings: TrainerSettings, calm: Path, forks: ForkedRuns
+) -> None:
     # when a run is killed at each step and taken up again
     job = RunStore(settings.adapters_dir).record(ASKED)
-    ended = killed_at(settings, "killed_runs", job, *STEPS)
+    ended = [forks.attempt(job, environment_of(settings), step) for step in (*STEPS, "")]
 
     # then it was killed each time, ended well, and there is one adapter of it, equal to the byte
-    assert ended == ["killed"] * len(STEPS) + ["trained"]
+    assert ended == ["killed"] * len(STEPS) + ["ended"]
     outcome = job.outcome
     assert outcome is not None
     assert published_versions(settings.adapters_dir, "small") == ["v1.0.1"]
@@ -115,7 +110,7 @@ def test_killed_at_each_step_it_gives_the_same_adapter_once(settings: TrainerSet
 
 @pytest.mark.timeout(300)
 def test_killed_and_taken_up_under_fsdp_it_is_the_adapter_of_one_process(
-    settings: TrainerSettings, calm: Path, tmp_path: Path
+    settings: TrainerSettings, calm: Path, forks: ForkedRuns, tmp_path: Path
 ) -> None:
     # given a file as `accelerate config` writes it: two processes that hold half of the base model each, here over gloo
     told = tmp_path / "accelerate.yaml"
@@ -123,7 +118,7 @@ def test_killed_and_taken_up_under_fsdp_it_is_the_adapter_of_one_process(
 
     # when a run is killed at its third step and taken up again
     job = RunStore(settings.adapters_dir).record(ASKED)
-    ended = killed_at(settings, "spread_runs", job, str(told), "checkpointed:3")
+    ended = [forks.attempt(job, environment_of(settings), step, told) for step in ("checkpointed:3", "")]
 
     # then it went on from where it was killed, and is the same
     assert ended == ["killed", "ended"]
@@ -140,7 +135,7 @@ def test_killed_and_taken_up_under_fsdp_it_is_the_adapter_of_one_process(
 
 @contextmanager
 def machine(number: int, module: tuple[str, ...], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    here = environment | {"RATCHET_TRAINER_MACHINE_RANK": str(number)}
+    here = os.environ | environment | {"RATCHET_TRAINER_MACHINE_RANK": str(number)}
     started = subprocess.Popen([sys.executable, "-m", *module], env=here, stdout=subprocess.DEVNULL)
     try:
         yield started

@@ -14,39 +14,14 @@ import pytest
 
 from ratchet.runs.store import RunStore
 from ratchet.service.errors import SettingsError
-from schemas.messages.training import AdapterTrained, TrainRequest
+from schemas.messages.training import TrainRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run
+from tests.services.trainer.forked_runs import STDOUT, ForkedRuns
+from tests.services.trainer.run.test_disturbed_runs import environment_of
 
 REQUEST = TrainRequest(request_id="run-1", agent_id="small", hyperparameters={"beta": 0.01})
 FIGURES = {"loss", "reward", "kl", "entropy", "gap", "effective_share"}
-
-
-def train_in_a_process(
-    settings: TrainerSettings, report_to: str, **environment: str
-) -> tuple[AdapterTrained, list[str]]:
-    """As the service does it: a process of its own. How it ended, and of what it warned."""
-    job = RunStore(settings.adapters_dir).record(REQUEST)
-    given = {
-        "RATCHET_LOGS_DIR": str(settings.logs_dir),
-        "RATCHET_ADAPTERS_DIR": str(settings.adapters_dir),
-        "RATCHET_TRAINER_MODEL": settings.trainer_model,
-        "RATCHET_TRAINER_DEVICE": "cpu",
-        "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(settings.trainer_hyperparameters),
-        "RATCHET_TRAINER_REPORT_TO": report_to,
-        **environment,
-    }
-    ended = subprocess.run(
-        [sys.executable, "-m", "services.trainer.train", "--job", str(job.path)],
-        env={**os.environ, **given},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=180,
-    )
-    assert job.outcome is not None, ended.stderr
-    events = map(json.loads, ended.stdout.splitlines())
-    return job.outcome, [event["warning"] for event in events if "warning" in event]
 
 
 def of_trackio(folder: Path, run: str) -> list[dict[str, Any]]:
@@ -75,14 +50,25 @@ def of_tensorboard(folder: Path) -> dict[str, list[float]]:
     return {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
 
 
-def test_each_step_is_in_trackio_and_in_tensorboard(settings: TrainerSettings, tmp_path: Path) -> None:
+def test_each_step_is_in_trackio_and_in_tensorboard(
+    settings: TrainerSettings, forks: ForkedRuns, tmp_path: Path
+) -> None:
     boards = tmp_path / "boards"
-    environment = {"TRACKIO_DIR": str(tmp_path / "trackio"), "TENSORBOARD_LOGGING_DIR": str(boards)}
+    job = RunStore(settings.adapters_dir).record(REQUEST)
+    environment = environment_of(settings) | {
+        "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(settings.trainer_hyperparameters),
+        "RATCHET_TRAINER_REPORT_TO": "trackio, tensorboard",
+        "TRACKIO_DIR": str(tmp_path / "trackio"),
+        "TENSORBOARD_LOGGING_DIR": str(boards),
+    }
 
-    outcome, warnings = train_in_a_process(settings, "trackio, tensorboard", **environment)
+    # when a process of its own does the run, as at the service
+    ended = forks.attempt(job, environment)
 
-    assert outcome.status == "trained", outcome.reason
-    assert warnings == []
+    outcome = job.outcome
+    assert outcome is not None and (ended, outcome.status) == ("ended", "trained"), outcome
+    events = map(json.loads, (job.path / STDOUT).read_text().splitlines())
+    assert [event["warning"] for event in events if "warning" in event] == []
     steps: Any = outcome.metrics["steps"]
     rows = [row for row in of_trackio(tmp_path / "trackio", "small-run-1") if "train/loss" in row]
     assert [row["train/global_step"] for row in rows] == list(range(1, steps + 1))

@@ -19,8 +19,9 @@ from schemas.messages.work import Sampling, SpanGrammar
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.transformers_engine import TransformersEngine
 from services.trainer.settings import TrainerSettings
+from tests.services.trainer.forked_runs import ForkedRuns
 from tests.services.trainer.making_logs import line, write_log
-from tests.services.trainer.run.test_disturbed_runs import KNOBS, killed_at
+from tests.services.trainer.run.test_disturbed_runs import KNOBS, environment_of
 from tests.services.trainer.run.test_training_run import folder, train
 
 FORM = AnswerFormat(
@@ -126,7 +127,7 @@ def test_without_the_mask_the_same_answers_are_refused(
 
 
 def test_killed_and_taken_up_again_it_replays_the_same_masks(
-    settings: TrainerSettings, base_model: Path, groups: list[Generation], tmp_path: Path
+    settings: TrainerSettings, base_model: Path, groups: list[Generation], forks: ForkedRuns, tmp_path: Path
 ) -> None:
     of_grammar = settings.model_copy(update={"logs_dir": write_log(tmp_path / "logs", lines_of(base_model, groups))})
     asked: dict[str, Any] = {"agent_id": "small", "hyperparameters": KNOBS, "seed": 11}
@@ -134,8 +135,9 @@ def test_killed_and_taken_up_again_it_replays_the_same_masks(
     calm, killed = (store.record(TrainRequest(request_id=name, **asked)) for name in ("calm", "often-killed"))
 
     # both in processes of their own: here the engine has set the number of threads
-    ended = killed_at(of_grammar, "killed_runs", calm, str(killed.path), "checkpointed:2")
-    assert ended == ["trained", "killed", "trained"]
+    attempts = ((calm, ""), (killed, "checkpointed:2"), (killed, ""))
+    ended = [forks.attempt(job, environment_of(of_grammar), step) for job, step in attempts]
+    assert ended == ["ended", "killed", "ended"]
     assert calm.outcome is not None and killed.outcome is not None
     assert killed.outcome.adapter_sha256 == calm.outcome.adapter_sha256
 
