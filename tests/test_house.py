@@ -106,11 +106,15 @@ class Letter:
     assert list(bad_words(files)) == ["ratchet/a.py", "bench/a.py", "infra/a.py"]
 
 
-def test_programs_start_without_torch() -> None:
+def test_programs_start_without_torch_and_those_that_read_tokenizers_keep_it_out() -> None:
     code = (
-        "import sys, services.agent.__main__, services.cli.__main__, services.orchestrator.__main__;"
-        "import services.trainer.__main__, services.trainer.train;"
-        "sys.exit(next((name for name in ('torch', 'transformers', 'peft') if name in sys.modules), 0))"
+        "import importlib, pkgutil, sys, services, ratchet.rollouts.__main__, services.trainer.train\n"
+        "for found in pkgutil.iter_modules(services.__path__):\n"
+        "    importlib.import_module(f'services.{found.name}.__main__')\n"
+        "early = {'torch', 'transformers', 'peft'} & sys.modules.keys()\n"
+        "ratchet.rollouts.__main__.keep_torch_out()\n"
+        "from transformers import AutoTokenizer\n"
+        "sys.exit(' '.join(early) or (sys.modules['torch'] and 'torch'))"
     )
 
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
-from transformers import AutoTokenizer
 
 from ratchet.conversation.template import ChatTemplate
 from ratchet.service.errors import PromptRefused
@@ -29,6 +28,8 @@ def keep_torch_out() -> None:
 
 def load_tokenizer(folder: Path) -> Any:
     """A transformers tokenizer that pads on the left, as generation needs, and has a padding token."""
+    from transformers import AutoTokenizer  # not above: `keep_torch_out` comes before it
+
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
