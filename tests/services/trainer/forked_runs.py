@@ -58,7 +58,7 @@ def _launch_environment(config: str) -> dict[str, str]:
     given, *_ = _validate_launch_command(given)
     processes = {"WORLD_SIZE": str(given.num_processes), "LOCAL_WORLD_SIZE": str(given.num_processes)}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
-    return prepare_multi_gpu_env(given) | processes | address
+    return {**prepare_multi_gpu_env(given), **processes, **address}
 
 
 def _attempt(job: str, environment: dict[str, str], config: str | None) -> str:
