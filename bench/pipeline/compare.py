@@ -1,61 +1,70 @@
-"""Rounds in which the contestants take turns on one private broker, so that a busy minute hits them alike.
+"""Rounds in which fleet and bare echo take turns on one private broker, so that a busy minute hits them alike.
 
 It times whole processes on the machine it runs on and says nothing of any other; only the ratios travel.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.machine import machine
-from bench.pipeline.contestants import CONTESTANTS, Contestant, running
-from bench.pipeline.hops import Wiring
+from bench.pipeline.contestants import echo, fleet
 from bench.pipeline.load import Measured, Round
-from bench.pipeline.report import Line, line, notes, table, verdicts
 from tests.private_broker import PrivateBroker
 
 SIZES = (500, 4096)
+"""Bytes of a task."""
+FLEET, BARE = "fleet", "pika (bare echo)"
+CONTESTANTS = {FLEET: (fleet, "fleet-"), BARE: (echo, "bare.")}
+"""How each is run, and its namespace."""
+AT_LEAST_OF_BARE = 0.6
 
-Rounds = dict[tuple[str, int], list[Measured]]
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One contestant at one size: medians over the rounds. CPU in milliseconds per task, by group of processes."""
+
+    name: str
+    size: int
+    tasks_per_s: float
+    lowest: float
+    highest: float
+    cpu_ms: dict[str, float]
+    missing: int
 
 
-def compare(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def compare(rounds: int, seconds: float) -> tuple[dict[str, Any], str]:
     """All that was found, as JSON and as a text."""
-    rounds: Rounds = {}
-    with private_broker(threads_bound=not given.unbound) as (url, broker_pid):
-        for number in range(given.rounds):
-            print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
-            for contestant in select_contestants(given.only):
-                turn(contestant, url, broker_pid, given, rounds)
-    lines = [line(name, size, taken) for (name, size), taken in sorted(rounds.items(), key=lambda item: item[0][1])]
-    bars = [bar for size in given.size for bar in verdicts([one for one in lines if one.size == size])]
-    on = machine()
-    found = {"machine": on, "lines": [asdict(one) for one in lines], "bars": bars}
-    broker = "threads not bound to cores, as `ratchet up` starts it" if given.unbound else "as RabbitMQ ships"
-    heading = (
-        f"{on}\nmedians of {given.rounds} rounds of {given.seconds:.0f} s; 4 hops, 3 worker processes; broker: {broker}"
-    )
-    return found, "\n".join([heading, *tables(lines, given.size), "", *map(sentence, bars), "", notes()])
-
-
-def select_contestants(only: str | None) -> list[Contestant]:
-    wanted = tuple(name.strip().lower() for name in only.split(",")) if only else ("",)
-    return [one for one in CONTESTANTS if one.name.lower().startswith(wanted)]
+    taken: dict[tuple[int, str], list[Measured]] = {}
+    with private_broker(threads_bound=True) as (url, broker_pid):
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+            for name, (running, namespace) in CONTESTANTS.items():
+                with running(url, namespace) as pids:
+                    groups = {"broker": [broker_pid], "workers": list(pids.values())}
+                    for size in SIZES:
+                        measured = in_own_process(Round(url, namespace, size, seconds, groups))
+                        taken.setdefault((size, name), []).append(measured)
+    lines = {place: line(*place, measured) for place, measured in sorted(taken.items())}
+    ratios = {size: lines[size, FLEET].tasks_per_s / lines[size, BARE].tasks_per_s for size in SIZES}
+    bars = [{"size": size, "ratio": ratio, "met": ratio >= AT_LEAST_OF_BARE} for size, ratio in ratios.items()]
+    found = {"machine": machine(), "lines": [asdict(one) for one in lines.values()], "bars": bars}
+    heading = f"{found['machine']}\nmedians of {rounds} rounds of {seconds:.0f} s; 4 hops, 3 worker processes"
+    return found, "\n".join([heading, "", table(list(lines.values())), "", *map(sentence, bars)])
 
 
 @contextmanager
 def private_broker(*, threads_bound: bool = False) -> Iterator[tuple[str, int]]:
-    """A node of this run's own; its URL and process id."""
+    """A node of this run's own; its URL and process id. `threads_bound`: to its cores, as RabbitMQ ships."""
     with tempfile.TemporaryDirectory(prefix="ratchet-bench-broker-") as folder:
         broker = PrivateBroker.on_free_ports(Path(folder), threads_bound=threads_bound)
         node = broker.start()
@@ -66,33 +75,30 @@ def private_broker(*, threads_bound: bool = False) -> Iterator[tuple[str, int]]:
             broker.stop(node)
 
 
-def turn(contestant: Contestant, url: str, broker_pid: int, given: argparse.Namespace, rounds: Rounds) -> None:
-    """One contestant's workers, started afresh; every size once."""
-    with running(contestant, url) as pids:
-        for size in given.size:
-            groups = {"broker": [broker_pid], "workers": pids}
-            measured = in_own_process(Round(url, contestant.namespace, size, given.seconds, groups))
-            rounds.setdefault((contestant.name, size), []).append(measured)
-            rate = measured.answered / measured.seconds
-            print(f"  {contestant.name:18}{size:6} B{rate:8.0f} tasks/s", file=sys.stderr)
-
-
 def in_own_process(round_: Round) -> Measured:
     """The client as a process of its own, so that its CPU time can be told apart."""
-    run = subprocess.run(
-        [sys.executable, "-m", "bench.pipeline.load", json.dumps(asdict(round_))],
-        env={**os.environ, **Wiring(round_.url, round_.namespace, "").environment()},
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "bench.pipeline.load", json.dumps(asdict(round_))]
+    run = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return Measured(**json.loads(run.stdout.splitlines()[-1]))
 
 
-def tables(lines: list[Line], sizes: list[int]) -> list[str]:
-    return [f"\n{size}-byte tasks\n{table([one for one in lines if one.size == size])}" for size in sizes]
+def line(size: int, name: str, rounds: Sequence[Measured]) -> Line:
+    rates = [one.answered / one.seconds for one in rounds]
+    cpu_ms = {group: median(1000 * one.cpu_s[group] / one.answered for one in rounds) for group in rounds[0].cpu_s}
+    return Line(name, size, median(rates), min(rates), max(rates), cpu_ms, sum(one.missing for one in rounds))
+
+
+def table(lines: Sequence[Line]) -> str:
+    groups = list(lines[0].cpu_ms)
+    heads = "".join(f"{f'{group}, CPU ms':>17}" for group in groups)
+    rows = [f"{'':18}{'bytes':>6}{'tasks/s':>9}{'lowest':>8}{'highest':>8}{heads}{'lost':>6}"]
+    for one in lines:
+        cells = "".join(f"{one.cpu_ms[group]:17.2f}" for group in groups)
+        rates = f"{one.tasks_per_s:9.0f}{one.lowest:8.0f}{one.highest:8.0f}"
+        rows.append(f"{one.name:18}{one.size:6}{rates}{cells}{one.missing:6}")
+    return "\n".join(rows)
 
 
 def sentence(bar: dict[str, Any]) -> str:
     outcome = "met" if bar["met"] else "MISSED"
-    return f"fleet over {bar['over']}, {bar['size']} B: {bar['ratio']:.2f} (bar {bar['bar']}: {outcome})"
+    return f"fleet over bare pika, {bar['size']} B: {bar['ratio']:.2f} (bar {AT_LEAST_OF_BARE}: {outcome})"
