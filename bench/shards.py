@@ -9,7 +9,6 @@ cores. With `--experiment` all tasks are units of a live experiment: evidence is
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -19,16 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.machine import machine
-from bench.pipeline.compare import in_own_process, private_broker
+from bench.machine import machine, write_figures
+from bench.pipeline.compare import in_own_process
 from bench.pipeline.contestants import FLEET_ENVIRONMENT
 from bench.pipeline.load import Measured, Round
+from bench.rig import private_broker
 from ratchet.adapters.registry import RegistryStore
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.scoring import scored
 from tests.acceptance.test_pooled_fleets import tell_of_a_candidate
 
-OUT = Path(__file__).parent / "out" / "shards.json"
 SIZE = 500
 BAR = 0.95
 ONE, APART, POOLED = "one fleet", "two that decide apart", "two that decide as one"
@@ -120,8 +119,7 @@ def main() -> int:
             told = ", ".join(f"{kind} {took[kind]:.0f}" for kind in (ONE, APART, POOLED))
             print(f"round {number + 1}, tasks per CPU-second: {told}", file=sys.stderr)
     ratios = {beside: sorted(took[POOLED] / took[beside] for took in rounds) for beside in (APART, ONE)}
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps({"machine": machine(), "tasks_per_cpu_s": rounds, "ratios": ratios}, indent=1))
+    write_figures("shards", {"machine": machine(), "tasks_per_cpu_s": rounds, "ratios": ratios})
     print(machine())
     for beside, found in ratios.items():
         print(f"{POOLED} over {beside}: {statistics.median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})")

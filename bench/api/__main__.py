@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from bench.api.compare import compare, table
 from bench.machine import machine, write_figures
-from bench.pipeline.compare import private_broker
+from bench.rig import private_broker
 
 
 def main() -> None:

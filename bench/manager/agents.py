@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from demos.toy.byte_tokenizer import byte_tokenizer
+from bench.rig import save_tokenizer
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.test_manager_faults import manager_of
@@ -17,12 +17,10 @@ from tests.private_broker import free_port
 
 def first_answers(folder: Path, broker: MortalBroker, count: int) -> dict[str, Any]:
     """Register so many agents one after the other. Each has a program, and a job of one task that is sent at once."""
-    byte_tokenizer(8192).save_pretrained(folder / "tokenizer")
-    (folder / "tokenizer" / "config.json").write_text("{}")
     port = free_port()
     environment = {
         "RATCHET_MANAGER_URL": f"http://127.0.0.1:{port}",
-        "RATCHET_AGENT_TOKENIZER": str(folder / "tokenizer"),
+        "RATCHET_AGENT_TOKENIZER": save_tokenizer(folder / "tokenizer"),
     }
     fleet = Fleet(folder, broker.url, f"m{uuid.uuid4().hex[:6]}.", environment=environment).start()
     manager = manager_of(fleet, port=port)

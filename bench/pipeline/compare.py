@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.machine import machine
 from bench.pipeline.contestants import echo, fleet
 from bench.pipeline.load import Measured, Round
-from tests.private_broker import PrivateBroker
+from bench.rig import private_broker
 
 SIZES = (500, 4096)
 """Bytes of a task."""
@@ -60,19 +57,6 @@ def compare(rounds: int, seconds: float) -> tuple[dict[str, Any], str]:
     found = {"machine": machine(), "lines": [asdict(one) for one in lines.values()], "bars": bars}
     heading = f"{found['machine']}\nmedians of {rounds} rounds of {seconds:.0f} s; 4 hops, 3 worker processes"
     return found, "\n".join([heading, "", table(list(lines.values())), "", *map(sentence, bars)])
-
-
-@contextmanager
-def private_broker(*, threads_bound: bool = False) -> Iterator[tuple[str, int]]:
-    """A node of this run's own; its URL and process id. `threads_bound`: to its cores, as RabbitMQ ships."""
-    with tempfile.TemporaryDirectory(prefix="ratchet-bench-broker-") as folder:
-        broker = PrivateBroker.on_free_ports(Path(folder), threads_bound=threads_bound)
-        node = broker.start()
-        try:
-            broker.wait_until_ready(node)
-            yield broker.url, node.pid
-        finally:
-            broker.stop(node)
 
 
 def in_own_process(round_: Round) -> Measured:

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.machine import machine
-from bench.pipeline.compare import private_broker
 from bench.pipeline.contestants import fleet
 from bench.pipeline.cpu import cpu_seconds, resident_mib
 from bench.pipeline.load import Client, Round
+from bench.rig import private_broker
 from tests.acceptance.fleet import ORCHESTRATOR
 
 MARKS = (1_000, 3_000, 10_000, 30_000, 100_000)

@@ -28,7 +28,7 @@ from urllib.request import Request, urlopen
 import psutil
 
 from bench.long_run import EarlyEnd, Pace
-from demos.toy.byte_tokenizer import byte_tokenizer
+from bench.rig import save_tokenizer
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import AGENT, Fleet
 from tests.programs import environment
@@ -132,10 +132,8 @@ class Recordings:
     def __init__(self, fleet: Fleet, folder: Path, plan: Plan) -> None:
         self._folder = folder
         self._plan = plan
-        tokenizer = folder / "tokenizer"
-        byte_tokenizer(8192).save_pretrained(tokenizer)
-        (tokenizer / "config.json").write_text("{}")
-        self._where = ("--url", f"http://127.0.0.1:{fleet[AGENT].port}", "--tokenizer", str(tokenizer))
+        tokenizer = save_tokenizer(folder / "tokenizer")
+        self._where = ("--url", f"http://127.0.0.1:{fleet[AGENT].port}", "--tokenizer", tokenizer)
         self._settings = {
             "RATCHET_AMQP_URL": fleet.amqp_url,
             "RATCHET_NAMESPACE": fleet.namespace,

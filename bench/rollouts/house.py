@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from demos.toy.byte_tokenizer import byte_tokenizer
+from bench.rig import save_tokenizer
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology, work_queue
 from ratchet.http.server.application import application
@@ -137,14 +137,10 @@ class _Ended(logging.Handler):
 
 @asynccontextmanager
 async def runner(folder: Path, model: Model, programs: Mapping[str, Program], at_once: int) -> AsyncIterator[House]:
-    tokenizer = folder / "tokenizer"
-    if not tokenizer.exists():
-        byte_tokenizer(8192).save_pretrained(tokenizer)
-        (tokenizer / "config.json").write_text("{}")
     settings = RunnerSettings.model_validate(
         {
             "runner_agents": {"small": (model.agent_url,)},
-            "runner_tokenizer": str(tokenizer),
+            "runner_tokenizer": save_tokenizer(folder / "tokenizer"),
             "runner_dir": folder / "runner",
             "workspace_cache": folder / "cache",
             "sandbox_runs_at_once": at_once,

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.faults.supervisor import Supervisor
 from bench.long_run import EarlyEnd
-from demos.toy.byte_tokenizer import byte_tokenizer
+from bench.rig import save_tokenizer
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import RUNNER, Fleet
 from tests.acceptance.user import User
@@ -171,9 +171,7 @@ async def rollouts(
 
 
 def _fleet(broker: MortalBroker, folder: Path, server: Server, turns: int, code: str) -> tuple[Fleet, str]:
-    tokenizer, program, temporary = folder / "tokenizer", folder / "program", folder / "temporary"
-    byte_tokenizer(8192).save_pretrained(tokenizer)
-    (tokenizer / "config.json").write_text("{}")
+    program, temporary = folder / "program", folder / "temporary"
     program.mkdir()
     (program / "solver.py").write_text(code)
     temporary.mkdir()
@@ -185,7 +183,7 @@ def _fleet(broker: MortalBroker, folder: Path, server: Server, turns: int, code:
     )
     settings = {
         "RATCHET_AGENT_ECHO_LATENCY_S": str(LATENCY_S),
-        "RATCHET_AGENT_TOKENIZER": str(tokenizer),
+        "RATCHET_AGENT_TOKENIZER": save_tokenizer(folder / "tokenizer"),
         "RATCHET_SANDBOX_RUNS_AT_ONCE": str(AT_ONCE),
         "RATCHET_WORKSPACE_FOLDERS": str(folder / "given"),
         "RATCHET_WORKSPACE_URLS": f"{server.url}/",
