@@ -1,7 +1,7 @@
 """`python -m bench.client`: tasks/s of the client library beside a bare aio-pika publisher and consumer, in turns.
 
-All speak to the same worker, which answers at once. The bare one has confirms and a window, as the library has, and
-neither connects again nor knows which tasks are open. RATCHET_AMQP_URL names a broker for it.
+All speak to the same worker (bench/manager/answering.py), which answers at once. The bare one has confirms and a
+window, as the library has, and neither connects again nor knows which tasks are open.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from collections.abc import Callable
 from statistics import median
 
 import aio_pika
-import pika
 from aio_pika.abc import AbstractIncomingMessage
 
+from bench.manager.answering import declare
+from bench.rig import private_broker
+from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.topology import EXCHANGE, TASKS
 from ratchet.client import AsyncFleet, Fleet
 from ratchet.client.fleet import CONFIRM_WINDOW
-from ratchet.service.settings import FleetSettings
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 
@@ -104,22 +105,18 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    url = FleetSettings.read().amqp_url.get_secret_value()
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    channel = connection.channel()
-    channel.exchange_declare(NAMESPACE + EXCHANGE, "topic", durable=True)
-    channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
-    channel.queue_bind(QUEUE, NAMESPACE + EXCHANGE, QUEUE)
-    connection.close()
-    worker = subprocess.Popen([sys.executable, "-m", "bench.client.echo", url, QUEUE])
     found: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    try:
-        for _ in range(given.rounds):
-            for name, ask in CONTESTANTS.items():
-                found[name].append(tasks_per_s(ask, url, given.tasks))
-    finally:
-        worker.kill()
-        worker.wait()
+    with private_broker() as (url, _):
+        with open_connection(url) as connection:
+            declare(connection.channel(), NAMESPACE)
+        worker = subprocess.Popen([sys.executable, "-m", "bench.manager.answering", url, NAMESPACE])
+        try:
+            for _ in range(given.rounds):
+                for name, ask in CONTESTANTS.items():
+                    found[name].append(tasks_per_s(ask, url, given.tasks))
+        finally:
+            worker.kill()
+            worker.wait()
     bare = median(found["bare aio-pika"])
     for name, rates in found.items():
         print(f"{name:14} {median(rates):6.0f} tasks/s  {median(rates) / bare:.2f} of the bare one  {rates}")

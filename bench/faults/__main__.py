@@ -48,8 +48,6 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--tasks-per-s", type=float, default=40.0, help="tasks published a second (40)")
     parser.add_argument("--seed", type=int, default=None, help="of the draws; printed, random if not given")
-    parser.add_argument("--folder", type=Path, help="keep logs and data here (else a temporary folder)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     given = parser.parse_args(arguments)
     given.seed = random.randrange(1 << 32) if given.seed is None else given.seed
     if not (given.all or given.only or given.list):
@@ -138,11 +136,11 @@ def main() -> int:
     log_the_bench_alone()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ratchet-faults-") as folder:
-        rows = asyncio.run(run(given, select_faults(given.only), given.folder or Path(folder)))
+        rows = asyncio.run(run(given, select_faults(given.only), Path(folder)))
     minutes = (time.monotonic() - began) / 60
     found = {"machine": machine(), "seed": given.seed, "minutes": minutes, "rows": [asdict(row) for row in rows]}
-    figures = write_figures("faults", found)
-    print(figures if given.json else text(found))
+    write_figures("faults", found)
+    print(text(found))
     return 1 if any(row.complaints for row in rows) else 0
 
 

@@ -6,19 +6,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 from bench.infra_mutants.mutating import mutants
 from bench.infra_mutants.reasons import reason_for
 from bench.infra_mutants.trying import Trial, Verdict
-from bench.machine import machine
-
-OUT = Path(__file__).parents[1] / "out" / "infra_mutants.json"
+from bench.machine import machine, write_figures
 
 
 def main() -> int:
@@ -39,8 +35,7 @@ def main() -> int:
     unexplained = [str(one.mutant) for one in results if one.verdict is Verdict.SURVIVED and not reason_for(one)]
     rows = [[str(one.mutant), one.verdict.value, one.said, reason_for(one), *one.changed[:3]] for one in results]
     figures = {"machine": machine(), "cpu_s": time.process_time() - began, "counts": counts, "mutants": rows}
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(figures, indent=1))
+    write_figures("infra_mutants", figures)
     print(f"{len(results)} of {len(every)}: {dict(counts)}, {len(unexplained)} survivors without a reason", flush=True)
     return 1 if unexplained else 0
 

@@ -10,7 +10,6 @@ offline GRPO's 95 % interval over the best control, with the rough judge, is not
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import sys
 import time
@@ -18,7 +17,6 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
-from pathlib import Path
 
 from bench.learning.cells import (
     BESIDES,
@@ -35,34 +33,26 @@ from bench.learning.cells import (
 )
 from bench.learning.models import make_models
 from bench.learning.table import print_table, verdict
-from bench.machine import machine
-
-OUT = Path(__file__).parents[1] / "out"
+from bench.machine import OUT, machine, write_figures
 
 
 def main() -> None:
     options = _options()
     warnings.simplefilter("ignore")
-    store = Store(options.folder)
+    store = Store(OUT / "learning")
     learners = options.only or LEARNERS
     tuning = tuning_cells(learners)
     ends = time.monotonic() + 60 * options.budget_minutes
-    if options.cells:
-        print_cells(tuning, store)
-    else:
-        make_models(store.models)
-        run(list(missing(tuning, store)), store, options.processes, ends)
+    make_models(store.models)
+    run(list(missing(tuning, store)), store, options.processes, ends)
     tuned = [lesson for cell in tuning if (lesson := store.find(cell)) is not None]
     if len(tuned) < len(tuning):
         sys.exit(f"{len(tuning) - len(tuned)} of {len(tuning)} tuning cells are to be run: the same command goes on")
     points = best_points(tuned)
     results = result_cells(learners, options.seeds, options.rounds, points)
-    if options.cells:
-        print_cells(results, store)
-    else:
-        run(list(missing(results, store)), store, options.processes, ends)
+    run(list(missing(results, store)), store, options.processes, ends)
     done = [lesson for cell in results if (lesson := store.find(cell)) is not None]
-    held = print_report(done, [*tuned, *done], options)
+    held = print_report(done, [*tuned, *done])
     if len(done) < len(results):
         sys.exit(f"{len(results) - len(done)} of {len(results)} cells are to be run: the same command goes on")
     sys.exit(0 if options.only or held else 1)
@@ -85,7 +75,7 @@ def run(cells: Sequence[Cell], store: Store, processes: int, ends: float) -> Non
                 print(f"{lesson.cell.name:64}{scores}{sum(lesson.seconds):8.1f} CPU-s", flush=True)
 
 
-def print_report(done: Sequence[Lesson], everything: Sequence[Lesson], options: argparse.Namespace) -> bool:
+def print_report(done: Sequence[Lesson], everything: Sequence[Lesson]) -> bool:
     """Print and write the report. True: the claim holds with the rough judge."""
     by_judgement = {name: [one for one in done if one.cell.judgement == name] for name in JUDGEMENTS}
     present = {name: lessons for name, lessons in by_judgement.items() if lessons}
@@ -93,15 +83,9 @@ def print_report(done: Sequence[Lesson], everything: Sequence[Lesson], options: 
     for name, lessons in present.items():
         print_table(name, lessons)
     held = {name: verdict(name, lessons) for name, lessons in present.items()}
-    report = {"machine": machine(), "claim_holds": held, "lessons": [asdict(one) for one in everything]}
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(report, indent=1))
+    lessons = [asdict(one) for one in everything]
+    write_figures("learning", {"machine": machine(), "claim_holds": held, "lessons": lessons})
     return held.get("rough", False)
-
-
-def print_cells(cells: Sequence[Cell], store: Store) -> None:
-    for cell in cells:
-        print(f"{'done' if store.find(cell) else '    '}  {cell.name}")
 
 
 def _options() -> argparse.Namespace:
@@ -109,11 +93,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=8, help="of the result, for each base model and judge")
     parser.add_argument("--rounds", type=int, default=2, help="of 512 samples each")
     parser.add_argument("--only", nargs="+", choices=[*LEARNERS, *BESIDES], help="these learners")
-    parser.add_argument("--cells", action="store_true", help="list the cells and which are done; run nothing")
     parser.add_argument("--budget-minutes", type=float, default=1e6, help="begin no cell later than that")
     parser.add_argument("--processes", type=int, default=2, choices=(1, 2), help="of one thread each")
-    parser.add_argument("--json", type=Path, default=OUT / "learning.json", help="where everything is written")
-    parser.add_argument("--folder", type=Path, default=OUT / "learning", help="where models and cells are kept")
     return parser.parse_args()
 
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.learning.models import BASES
+from ratchet.files.atomic_file import replace_file
 
 SHOWN = ("references", "references-then-grpo")
 """Learn from the right answers to the tasks: alone, or first and from the model's own samples after them."""
 LEARNERS = ("grpo", "weighted-sft", "best-of-group-sft", "kto", *SHOWN)
 HELD_OUT = "grpo-held-out"
 """GRPO as the trainer does it with 64 groups or more: some are held out, and it ends when it gains no more by them."""
-BESIDES = ("masked-grpo", HELD_OUT, *(f"{name}-{wrong}-wrong" for wrong in (10, 20) for name in SHOWN))
+BESIDES = (HELD_OUT, *(f"{name}-10-wrong" for name in SHOWN))
 """Only where asked for by name. `-10-wrong`: a tenth of the references are another task's."""
 JUDGEMENTS = ("sharp", "rough")
 GRID_SIZE = 4
@@ -78,9 +79,7 @@ class Store:
 
     def keep(self, lesson: Lesson) -> None:
         self._cells.mkdir(parents=True, exist_ok=True)
-        path = self._cells / f"{lesson.cell.name}.json"
-        path.with_suffix(".tmp").write_text(json.dumps(asdict(lesson), indent=1))
-        path.with_suffix(".tmp").rename(path)
+        replace_file(self._cells / f"{lesson.cell.name}.json", json.dumps(asdict(lesson), indent=1).encode())
 
 
 def tuning_cells(learners: Sequence[str]) -> list[Cell]:

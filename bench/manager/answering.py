@@ -1,7 +1,7 @@
 """A fleet that is one process: it answers each task once, with a random number of tokens, as its bounds allow.
 
 In place of orchestrator, agent and scorer, for what concerns the manager alone. The same task again gets its answer
-again. `python -m bench.manager.answering URL NAMESPACE`.
+again. `python -m bench.manager.answering URL NAMESPACE [MOST]`: its queue holds so many tasks.
 """
 
 from __future__ import annotations
@@ -29,12 +29,18 @@ def answer(channel: BlockingChannel, method: Basic.Deliver, properties: BasicPro
     channel.basic_ack(method.delivery_tag)
 
 
-def main(url: str, namespace: str) -> None:
+def declare(channel: BlockingChannel, namespace: str, most: str = "") -> None:
+    """Declare the queue of tasks, which holds so many."""
+    bound = {"x-max-length": int(most)} if most else {}
+    channel.exchange_declare(namespace + EXCHANGE, "topic", durable=True)
+    channel.queue_declare(namespace + TASKS, durable=True, arguments={"x-queue-type": "quorum"} | bound)
+    channel.queue_bind(namespace + TASKS, namespace + EXCHANGE, namespace + TASKS)
+
+
+def main(url: str, namespace: str, most: str = "") -> None:
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
-    channel.exchange_declare(namespace + EXCHANGE, "topic", durable=True)
-    channel.queue_declare(namespace + TASKS, durable=True, arguments={"x-queue-type": "quorum", "x-max-length": 1000})
-    channel.queue_bind(namespace + TASKS, namespace + EXCHANGE, namespace + TASKS)
+    declare(channel, namespace, most)
     channel.basic_qos(prefetch_count=256)
     channel.basic_consume(namespace + TASKS, answer)
     try:

@@ -17,11 +17,10 @@ from statistics import median
 from typing import Any
 
 import httpx
-import psutil
 from sqlalchemy import create_engine, func, select
 
 from bench.api.posting import http_request, read_status
-from bench.manager.simulated import WEIGHTS
+from bench.pipeline.cpu import resident_mib
 from ratchet.client import AsyncFleet
 from ratchet.http.access.roles import Role
 from schemas.messages.task import Task
@@ -42,6 +41,10 @@ POLL_S = 0.1
 WATCH_S = 0.5
 """Between two looks at a job that is timed: each look costs the manager what a few tasks do."""
 RETRY_S = 30.0
+WEIGHTS = {"one": 1.0, "two": 2.0, "four": 4.0, "flood": 1.0}
+"""Of the tenants that share the fleet."""
+MOST_TASKS = "1000"
+"""So many the queue holds before the one process that answers."""
 
 
 class House:
@@ -120,10 +123,6 @@ class House:
             return None
         return answer.json() if answer.is_success else None
 
-    def memory_mb(self) -> float:
-        pages = Path(f"/proc/{self.manager.pid}/status").read_text().split("VmRSS:")[1].split()[0]
-        return int(pages) / 1024
-
     def results(self, job_id: str) -> Iterator[dict[str, Any]]:
         query: dict[str, Any] = {"limit": 200}
         while True:
@@ -137,7 +136,6 @@ class House:
 @contextmanager
 def whole_fleet(folder: Path, broker: MortalBroker, database: Postgres | None = None) -> Iterator[House]:
     """A fleet with an echo that takes 20 ms a task, and a manager over a `database`, or over SQLite."""
-    folder.mkdir(parents=True, exist_ok=True)
     fleet = Fleet(folder, broker.url, f"m{uuid.uuid4().hex[:6]}.", environment=LATENCY).start()
     manager = manager_of(fleet)
     manager.environment |= {"RATCHET_MANAGER_DB": database.url} if database else {}
@@ -156,7 +154,6 @@ def one_process(
 ) -> Iterator[House]:
     """Run one process that answers (bench/manager/answering.py), behind a queue of 1,000 tasks, and so many managers
     over a `database`; one over SQLite if none is named."""
-    folder.mkdir(parents=True, exist_ok=True)
     namespace = f"m{uuid.uuid4().hex[:6]}."
     given = {
         "RATCHET_AMQP_URL": broker.url,
@@ -166,7 +163,8 @@ def one_process(
         "RATCHET_API_REQUESTS_PER_S": "0",
         **environment,
     }
-    answering = Member("answering", "bench.manager.answering", 0, {}, folder / "answering.log", (broker.url, namespace))
+    arguments = (broker.url, namespace, MOST_TASKS)
+    answering = Member("answering", "bench.manager.answering", 0, {}, folder / "answering.log", arguments)
     members = {}
     for number in range(managers):
         name, port = "manager" if not number else f"manager-{number}", free_port()
@@ -197,7 +195,7 @@ def one_job(house: House, count: int, kills: int) -> dict[str, Any]:
         if job is not None:
             ended = job["tasks"] - job["waiting"] - job["released"]
             if ended > count / 10 and house.manager.exit_code is None:
-                memory.append(house.memory_mb())
+                memory.append(resident_mib(house.manager.pid))
             if job["state"] == "done":
                 break
             if killed < kills and ended > count * (killed + 1) / (kills + 2):
@@ -418,7 +416,7 @@ def measure_mix(house: House, folder: Path, clients: int, seconds: float, rounds
             house.api.post(f"http://127.0.0.1:{member.port}/v1/jobs", json=body).raise_for_status()
         for name, kinds in MIXES.items():
             pairs = [
-                tuple(_measure(member, clients, seconds, kinds) for member in (house.manager, bare))
+                [asyncio.run(_load(member.port, clients, seconds, kinds)) for member in (house.manager, bare)]
                 for _ in range(rounds)
             ]
             ratios = [ours["requests_per_s"] / its["requests_per_s"] for ours, its in pairs]
@@ -427,15 +425,6 @@ def measure_mix(house: House, folder: Path, clients: int, seconds: float, rounds
     finally:
         bare.kill()
     return found
-
-
-def _measure(member: Member, clients: int, seconds: float, kinds: str) -> dict[str, Any]:
-    process = psutil.Process(member.pid)
-    before = process.cpu_times()
-    load = asyncio.run(_load(member.port, clients, seconds, kinds))
-    after = process.cpu_times()
-    used = after.user + after.system - before.user - before.system
-    return load | {"cpu_ms_per_request": round(1000 * used / (load["requests_per_s"] * seconds), 2)}
 
 
 def _submission(count: int) -> bytes:

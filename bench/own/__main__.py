@@ -17,15 +17,15 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from bench.machine import machine
+from bench.machine import OUT, machine
 from bench.own.cells import METHODS, Cell
 from bench.own.families import FAMILIES, with_wrong_references
 from bench.own.table import cell_line, print_tables
+from ratchet.files.atomic_file import replace_file
 
-OUT = Path(__file__).parents[1] / "out" / "own"
+OWN = OUT / "own"
 
 
 def main() -> None:
@@ -33,9 +33,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     ends, found = time.monotonic() + 60 * options.minutes, []
     for cell in _cells(options):
-        path = OUT / "cells" / f"{cell.name}.json"
+        path = OWN / "cells" / f"{cell.name}.json"
         if not path.exists() and time.monotonic() < ends:
-            _keep(path, json.dumps(_run(cell, options), indent=1))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, json.dumps(_run(cell, options), indent=1).encode())
         if path.exists():
             found.append((cell, json.loads(path.read_text())))
         print(cell_line(*found[-1]) if path.exists() else f"{cell.name}: not run", flush=True)
@@ -60,11 +61,11 @@ def _run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     home = None
     if method.algorithm:
         each = options.group if method.takes_samples else 0
-        plain = OUT / "logs" / f"{cell.family}-{cell.size}-{cell.seed}-by{each}"
+        plain = OWN / "logs" / f"{cell.family}-{cell.size}-{cell.seed}-by{each}"
         if not plain.exists():
             write_log(plain, options.model, family, tasks, each, cell.seed)
-        logs = with_references(plain, OUT / "logs" / cell.name, family, given)
-        began, adapters = time.process_time(), OUT / "adapters" / cell.name
+        logs = with_references(plain, OWN / "logs" / cell.name, family, given)
+        began, adapters = time.process_time(), OWN / "adapters" / cell.name
         shutil.rmtree(adapters, ignore_errors=True)
         outcome, home = train(logs, adapters, options.model, method.algorithm, method.hyperparameters, cell.seed)
         found |= {"seconds": time.process_time() - began, "status": outcome.status, "reason": outcome.reason}
@@ -74,13 +75,7 @@ def _run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
         if home is not None:
             found["doubtful"] = json.loads((home / "training_report.json").read_text()).get("doubtful", [])
     held_out = family.tasks(options.held_out, cell.seed, held_out=True)
-    return found | {"shares": measure(options.model, family, held_out, options.each, cell.seed, home).shares}
-
-
-def _keep(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".tmp").write_text(text)
-    path.with_suffix(".tmp").rename(path)
+    return found | {"shares": measure(options.model, family, held_out, options.each, cell.seed, home)}
 
 
 def _options() -> argparse.Namespace:

@@ -11,7 +11,6 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -41,14 +40,6 @@ TEMPERATURE = 0.7
 """The temperature of the fleet's answers, and of those that are measured."""
 AT_ONCE = 64
 NO_LATENCIES = Latencies(queue_s=0, generate_s=0, score_queue_s=0, score_s=0, total_s=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The share of exactly right answers of each held-out task."""
-
-    shares: tuple[float, ...]
-    seconds: float
 
 
 def scores_of(family: Family, tasks: Sequence[OwnTask], answers: Sequence[Sequence[str]]) -> list[list[float]]:
@@ -152,14 +143,12 @@ def train(
 
 def measure(
     model: str, family: Family, tasks: Sequence[OwnTask], each: int, seed: int, adapter: Path | None
-) -> Measured:
+) -> list[float]:
     """Answer held-out tasks, each so often, and return the shares that are exactly right."""
-    began = time.monotonic()
     sampling = Sampling(n=each, temperature=TEMPERATURE, max_tokens=family.max_tokens)
     answers, _ = answer(model, tasks, sampling, 90_000 + seed, adapter)
     marks = scores_of(family, tasks, [[one.text for one in given.samples] for given in answers])
-    shares = tuple(sum(mark >= 1.0 for mark in of_task) / each for of_task in marks)
-    return Measured(shares, time.monotonic() - began)
+    return [sum(mark >= 1.0 for mark in of_task) / each for of_task in marks]
 
 
 def with_references(plain: Path, target: Path, family: Family, tasks: Sequence[OwnTask]) -> Path:

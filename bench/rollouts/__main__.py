@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -38,23 +37,17 @@ def options() -> argparse.Namespace:
     parser.add_argument("--tasks", type=int, default=TASKS, help=f"with --kills: of {SAMPLES} rollouts each ({TASKS})")
     parser.add_argument("--seed", type=int, default=None, help="of the draws; printed, random if not given")
     parser.add_argument("--rounds", type=int, default=3, help="rounds; medians over them are printed (3)")
-    parser.add_argument("--folder", type=Path, help="keep logs and data here (else a temporary folder)")
     given = parser.parse_args()
     given.seed = random.randrange(1 << 32) if given.seed is None else given.seed
     return given
 
 
 @contextmanager
-def passable(folder: Path | None) -> Iterator[Path]:
-    """Yield a folder that every user may pass, as sandboxes have own user ids; it is removed if it was not named."""
-    place = folder or Path(tempfile.mkdtemp(prefix="ratchet-rollouts-", dir="/var/tmp"))
-    place.mkdir(parents=True, exist_ok=True)
-    place.chmod(0o755)
-    try:
-        yield place
-    finally:
-        if folder is None:
-            shutil.rmtree(place)
+def passable() -> Iterator[Path]:
+    """Yield a temporary folder that every user may pass, as sandboxes have own user ids."""
+    with tempfile.TemporaryDirectory(prefix="ratchet-rollouts-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -85,7 +78,7 @@ def under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def main() -> int:
     given = options()
     log_the_bench_alone()
-    with passable(given.folder) as folder:
+    with passable() as folder:
         if given.kills:
             found = under_kills(given, folder)
         else:

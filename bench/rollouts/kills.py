@@ -11,7 +11,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,11 +88,7 @@ async def measure(
     end, pace, began = end or EarlyEnd(), Pace(plan.tasks), time.monotonic()
     async with rollouts(broker, folder, plan.seed, samples=plan.samples, hurried=HURRIED) as rig:
         publishing = asyncio.create_task(rig.publish(plan.tasks, end))
-        for one in in_order(plan, rig):
-            if rig.is_over or end.asked:
-                break
-            took_s = await strike(rig, one)
-            log.info("%s: %.1f s; %s", one, took_s, pace.describe(rig.answered))
+        await strike_until_over(plan, rig, pace, end)
         await publishing
         log.info("%d kills; %s", rig.kills, pace.describe(rig.answered))
         await settle(rig)
@@ -109,6 +105,18 @@ async def measure(
     rig.complaints += books.complaints
     rig.complaints += rig.supervisor.complaints()
     return books, rig, pace
+
+
+async def strike_until_over(
+    plan: Plan, rig: Rig, pace: Pace, end: EarlyEnd, before_each: Callable[[int], None] = lambda number: None
+) -> None:
+    """Strike until all is answered, the plan is done, or the end is asked for."""
+    for number, one in enumerate(in_order(plan, rig), 1):
+        if rig.is_over or end.asked:
+            return
+        before_each(number)
+        took_s = await strike(rig, one)
+        log.info("%s: %.1f s; %s", one, took_s, pace.describe(rig.answered))
 
 
 async def settle(rig: Rig) -> None:

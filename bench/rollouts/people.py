@@ -10,7 +10,6 @@ that its engine sampled: as many as are logged, or some were sampled twice.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections import Counter
@@ -23,7 +22,7 @@ import httpx
 
 from bench.long_run import EarlyEnd, Pace
 from bench.rollouts import kills
-from bench.rollouts.kills import BROKER, REST_S, Plan, Strike, in_order, settle, strike
+from bench.rollouts.kills import BROKER, REST_S, Plan, Strike, settle, strike_until_over
 from bench.rollouts.rig import LOOK_EVERY_S, Rig, rollouts
 from ratchet.logs.names import APPROVALS, INTERACTIONS
 from ratchet.logs.reader import read
@@ -31,8 +30,6 @@ from schemas.records.approval import LoggedApproval
 from schemas.records.interaction import Interaction
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER
-
-log = logging.getLogger(__name__)
 
 QUESTIONS = 3
 PROGRAM = """
@@ -107,14 +104,14 @@ async def measure(
     async with rollouts(broker, folder, plan.seed, samples=plan.samples, turns=QUESTIONS, program=PROGRAM) as rig:
         person = Person(rig, books, plan.samples)
         due = 0
+
+        def raise_due(number: int) -> None:
+            nonlocal due
+            due = plan.tasks * (number + 1) // (len(plan.strikes) + 1)  # each strike finds new tasks
+
         publishing = asyncio.create_task(rig.publish(plan.tasks, end, lambda: due))
         answering = asyncio.create_task(person.answer_all())
-        for number, one in enumerate(in_order(plan, rig), 2):
-            if rig.is_over or end.asked:
-                break
-            due = plan.tasks * number // (len(plan.strikes) + 1)  # each strike finds new tasks
-            took_s = await strike(rig, one)
-            log.info("%s: %.1f s; %s", one, took_s, pace.describe(rig.answered))
+        await strike_until_over(plan, rig, pace, end, raise_due)
         due = plan.tasks
         await publishing
         await rig.user.wait_for_answers(REST_S)

@@ -27,13 +27,12 @@ RATE = 1e-4
 
 
 def measure(name: str, workload: Workload) -> dict[str, float]:
-    """Return samples a second (of all logged) and a CPU-second, and this process's peak memory and its growth in MB."""
+    """Return samples a second (of all logged) and a CPU-second, and this process's peak memory in MB."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     samples = workload.samples()
     with tempfile.TemporaryDirectory() as folder:
         trainer = CONTESTANTS[name](workload, samples, Path(folder))
-        before = _peak_mb()
         began, cpu = time.perf_counter(), time.process_time()
         trainer.train()
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
@@ -41,7 +40,6 @@ def measure(name: str, workload: Workload) -> dict[str, float]:
         "samples_per_s": len(samples) / seconds,
         "samples_per_cpu_s": len(samples) / cpu_seconds,
         "peak_mb": _peak_mb(),
-        "grown_mb": _peak_mb() - before,
     }
 
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 
-from bench.machine import machine
+from bench.machine import machine, write_figures
 from bench.unattended.memory import Flatness, Memory
 from demos.books import Measured, dead_letters, measure
 from demos.demo import Sizes
@@ -42,7 +40,6 @@ from services.cli.fleet.options import FleetOptions
 from services.cli.fleet.own_fleet import FleetPlace, only
 from services.cli.fleet.start import start_fleet, stop_fleet
 
-OUT = Path(__file__).parents[1] / "out" / "unattended.json"
 LOOK_EVERY_S = 15.0
 SETTLED_S = 600.0
 """The time after which memory must be flat."""
@@ -78,8 +75,7 @@ def main() -> None:
             told, sound = watch(place, demo, options)
         finally:
             stop_fleet()
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(told, indent=1))
+    write_figures("unattended", told)
     sys.exit(0 if sound else 1)
 
 
@@ -94,7 +90,6 @@ def watch(place: FleetPlace, demo: RealDemo, options: argparse.Namespace) -> tup
     primary = store.read().agent(AGENT).primary
     gains = _gains(access, demo, primary)
     flat = sorted(memory.flatness(SETTLED_S, options.minutes * 60), key=lambda one: one.name)
-    trained = list(memory.short_lived(options.minutes * 60))
     faults = list(_faults(statuses, letters, decisions, gains[ALL], flat))
     _print_report(statuses, letters, decisions, gains, flat, faults)
     report = {
@@ -107,7 +102,6 @@ def watch(place: FleetPlace, demo: RealDemo, options: argparse.Namespace) -> tup
         "decisions": [decision.model_dump(mode="json") for decision in decisions],
         "held_out": {name: found.as_dict() for name, found in gains.items()},
         "memory": [asdict(one) | {"change": one.change} for one in flat],
-        "short_lived": trained,
         "faults": faults,
     }
     return report, not faults
@@ -202,7 +196,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--port-base", type=int, default=8700, help="of the services' ports, as for ratchet up")
     parser.add_argument("--amqp-port", type=int, default=5673)
-    parser.add_argument("--json", type=Path, default=OUT)
     return parser.parse_args()
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import psutil
@@ -15,21 +14,16 @@ from services.cli.fleet.ports import marked_processes
 
 PROGRAM = "SUPERVISOR_PROCESS_NAME"
 MIB = 1024 * 1024
-FIVE_MINUTES = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Flatness:
-    """MiB of one process: the medians of the first and of the last sixth of the time, and the most.
-
-    `course`: from its start on, the median of each FIVE_MINUTES.
-    """
+    """MiB of one process: the medians of the first and of the last sixth of the time, and the most."""
 
     name: str
     first: float
     last: float
     most: float
-    course: tuple[float, ...]
 
     @property
     def change(self) -> float:
@@ -62,20 +56,7 @@ class Memory:
             last = [held for at, held in looks if until - part <= at]
             if first and last:
                 most = max(held for at, held in looks if at >= since)
-                yield Flatness(
-                    self.names[pid], statistics.median(first), statistics.median(last), most, tuple(_course(looks))
-                )
-
-    def short_lived(self, until: float) -> Iterator[tuple[str, float]]:
-        """Name and most MiB of those that were gone before the end."""
-        for pid, looks in self.seen.items():
-            if looks[-1][0] < until - 60:
-                yield self.names[pid], max(held for _, held in looks)
-
-
-def _course(looks: Sequence[tuple[float, float]]) -> Iterator[float]:
-    for _, some in itertools.groupby(looks, lambda look: look[0] // FIVE_MINUTES):
-        yield round(statistics.median(held for _, held in some), 1)
+                yield Flatness(self.names[pid], statistics.median(first), statistics.median(last), most)
 
 
 def _name(process: psutil.Process) -> str:
