@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,9 @@ def processor() -> str:
 
 
 def write_figures(name: str, found: Mapping[str, Any]) -> str:
-    """Keep figures in bench/out, and return them as text."""
+    """Keep figures in bench/out, and return them as text. Dataclasses become objects."""
     OUT.mkdir(exist_ok=True)
-    text = json.dumps(found, indent=2)
+    text = json.dumps(found, indent=2, default=asdict)
     (OUT / f"{name}.json").write_text(text + "\n")
     return text
 

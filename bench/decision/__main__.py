@@ -1,7 +1,7 @@
 """python -m bench.decision [--runs 2000] [--seed 1] [--only PART …]: errors and speed of the promotion decision.
 
-Simulated; every method looks after every unit. Prints tables; the same figures go to bench/out/decision.json, where
-parts of earlier runs with the same runs and seed stay. Exits 1 if a bar is missed: wrong promotions and wrong rollbacks
+Simulated; every method looks after every unit. Prints tables; the same figures go to bench/out, a file
+for each part. Exits 1 if a bar is missed: wrong promotions and wrong rollbacks
 at most 5 % each, also of what the judge likes for its length; without a shadow replay +0.05 promoted within 360 units,
 and −0.2 stopped within 20 responses of the candidate (medians); with all that a promotion needs, +0.30 promoted within
 80 units and +0.05 within 250; chains of longer candidates stop before the second; of 20 candidates that are no better
@@ -11,24 +11,20 @@ at most 10 % of the fleets promote one; a primary that is truly −0.05 is demot
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
 from bench.decision import served, shadow
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import Lifetime, Watched, lifetimes, simulate_watch
 from bench.decision.simulate import Outcome, simulate, wilson
 from bench.decision.streams import NOISE, Scenario
-from bench.machine import machine
-from ratchet.files.atomic_file import replace_file
+from bench.machine import machine, write_figures
 
 HALF = (0.5,)
-OUT = Path(__file__).parents[1] / "out" / "decision.json"
 
 NULLS = (
     Scenario("A/A, half and half", ramp=HALF),
@@ -119,7 +115,7 @@ WEEKS = tuple(
 """The effect changes with time, so the null holds of no single unit: the minimum age alone helps."""
 Results = dict[str, dict[str, Outcome]]
 Figures = Mapping[str, object]
-"""The figures of a part by name; `write` takes dataclasses too."""
+"""The figures of a part by name."""
 Bars = dict[str, bool]
 
 
@@ -135,10 +131,11 @@ def main() -> None:
     bars: Bars = {}
     for name in options.only:
         figures, of_part = PARTS[name](options.runs, options.seed)
-        write(name, figures, options.runs, options.seed)
+        told = {"machine": machine(), "runs": options.runs, "seed": options.seed, "figures": figures}
+        write_figures(f"decision-{name}", told)
         print_bars(of_part)
         bars |= of_part
-    print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
+    print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds")
     sys.exit(not all(bars.values()))
 
 
@@ -261,16 +258,6 @@ def life_bars(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> Bars:
 def print_bars(bars: Bars) -> None:
     for bar, met in bars.items():
         print(f"{'met   ' if met else 'MISSED'} {bar}", flush=True)
-
-
-def write(part: str, figures: Figures, runs: int, seed: int) -> None:
-    """Put the part's figures into the file, beside other parts by the same runs and seed."""
-    told = {"runs": runs, "seed": seed, "parts": {}}
-    if OUT.exists() and (before := json.loads(OUT.read_text())).items() >= {"runs": runs, "seed": seed}.items():
-        told = before
-    told["parts"][part] = {"machine": machine(), "figures": figures}
-    OUT.parent.mkdir(exist_ok=True)
-    replace_file(OUT, (json.dumps(told, indent=1, default=asdict) + "\n").encode())
 
 
 if __name__ == "__main__":

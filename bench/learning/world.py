@@ -13,20 +13,20 @@ import statistics
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench.learning.tasks import held_out_tasks, training_task
+from bench.sampling import sample_answers
 from demos.toy.sort_task import SortTask
 from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import prompt_ids
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling
-from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.transformers_engine import TransformersEngine
+from services.agent.engines.engine import Generation
 from services.scorer.strategies.likelihood import TokenRow, likelihoods, rows_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.trainer.algorithms.hyperparameters import Hyperparameters
@@ -34,9 +34,7 @@ from services.trainer.algorithms.policy import make_policy
 from services.trainer.data.samples import TrainingSample
 from services.trainer.data.score_noise import ScoreNoise
 
-ROWS_AT_ONCE = 256
 MAX_TOKENS = 12
-ADAPTER = "learner"
 ROUNDING = 1e-6
 
 
@@ -75,7 +73,9 @@ class World:
     def experience(self, adapter: Path | None, number: int) -> list[TrainingSample]:
         """Return what a policy did on the tasks of a round, as the trainer reads it from the log."""
         tasks = self.tasks(number)
-        answers = self._answers(adapter, tasks, 1_000 * self.seed + number)
+        sampling = Sampling(n=self.judgement.group, max_tokens=MAX_TOKENS)
+        prompts = [task.input for task in tasks]
+        answers, _ = sample_answers(str(self.base), prompts, sampling, 1_000 * self.seed + number, adapter)
         noise = random.Random(30_000 + 1_000 * self.seed + number)
         scores = [self.scores(task, answer.samples, noise) for task, answer in zip(tasks, answers, strict=True)]
         floor = _noise(answers, scores)
@@ -122,17 +122,6 @@ class World:
         predicted = torch.log_softmax(policy(input_ids=ids).logits[:, -keep - 1 : -1].float(), -1)
         right = predicted.gather(-1, ids[:, -keep:, None]).squeeze(-1).sum(-1)
         return float(right.exp().mean())
-
-    def _answers(self, adapter: Path | None, tasks: Sequence[SortTask], seed: int) -> list[Generation]:
-        load = partial(load_language_model, str(self.base))
-        engine = TransformersEngine(load, seed=seed, max_batch=ROWS_AT_ONCE)
-        engine.start()
-        if adapter is not None:
-            engine.load_adapter(ADAPTER, adapter)
-        sampling = Sampling(n=self.judgement.group, max_tokens=MAX_TOKENS)
-        name = ADAPTER if adapter else None
-        requests = [GenerationRequest(prompt=task.input, sampling=sampling, adapter=name) for task in tasks]
-        return [answer for answer in engine.generate(requests) if isinstance(answer, Generation)]
 
 
 @lru_cache(maxsize=2)

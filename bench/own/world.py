@@ -12,22 +12,20 @@ import shutil
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench.own.families import Family, OwnTask
-from ratchet.models.loading import load_language_model
+from bench.sampling import sample_answers
 from ratchet.runs.store import RunStore
 from schemas.messages.base import Metadata
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.training import AdapterTrained, TrainRequest
 from schemas.messages.work import BASE_VERSION, Arm, Sampling
 from schemas.records.interaction import Interaction, Latencies
-from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.transformers_engine import TransformersEngine
+from services.agent.engines.engine import Generation
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.installed import check_spec, strategy_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest
@@ -35,7 +33,6 @@ from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run
 
 AGENT = "own"
-ADAPTER = "learner"
 TEMPERATURE = 0.7
 """The temperature of the fleet's answers, and of those that are measured."""
 AT_ONCE = 64
@@ -59,16 +56,7 @@ def answer(
     model: str, tasks: Sequence[OwnTask], sampling: Sampling, seed: int, adapter: Path | None = None
 ) -> tuple[list[Generation], str]:
     """The answers to each task, and the name of the engine that gave them."""
-    engine = TransformersEngine(partial(load_language_model, model, dtype="float32"), seed=seed, max_batch=AT_ONCE)
-    engine.start()
-    if adapter is not None:
-        engine.load_adapter(ADAPTER, adapter)
-    name = ADAPTER if adapter else None
-    given = engine.generate([GenerationRequest(prompt=one.input, sampling=sampling, adapter=name) for one in tasks])
-    answers = [one for one in given if isinstance(one, Generation)]
-    if len(answers) < len(tasks):
-        raise RuntimeError(f"{len(tasks) - len(answers)} of {len(tasks)} tasks were not answered")
-    return answers, engine.identity
+    return sample_answers(model, [one.input for one in tasks], sampling, seed, adapter, AT_ONCE)
 
 
 def write_log(logs: Path, model: str, family: Family, tasks: Sequence[OwnTask], each: int, seed: int) -> None:

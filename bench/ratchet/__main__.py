@@ -1,4 +1,4 @@
-"""python -m bench.ratchet [--rounds 20] [--seed 0] [--seeds 1]: does it get better by itself, and never worse?
+"""python -m bench.ratchet [--rounds 20] [--seed 0]: does it get better by itself, and never worse?
 
 A small model learns three families of tasks from its own traffic, unattended, by a judge that is noisy, likes length
 for two rounds, drifts once, and is beside someone who forges feedback for a round, and someone who corrects answers for
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import sys
 import warnings
@@ -20,54 +19,49 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.machine import machine
+from bench.machine import OUT, machine, write_figures
 from bench.ratchet.baseline import TASKS, taught_by_references
 from bench.ratchet.book import Book, Round
 from bench.ratchet.claims import Claim, baseline_line, claims, figures, table
 from bench.ratchet.fleet import fleet, set_environment, settings
 from bench.ratchet.judge import Events
 from bench.ratchet.model import make_model
-from bench.ratchet.picture import draw
+from bench.ratchet.picture import svg
 from bench.ratchet.quality import Quality
 from bench.ratchet.rounds import Rounds
 from bench.ratchet.verifier import Verifier
 from schemas.messages.work import BASE_VERSION
 
-OUT = Path(__file__).parents[1] / "out"
-
 
 def main() -> None:
-    options = _options()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    seed, folder = options.seed, OUT / "ratchet" / f"seed-{options.seed}"
+    folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
-    logging.basicConfig(filename=_make_folder(options.resume) / "fleet.log", level=logging.INFO)
-    reports = [life(seed, options) for seed in range(options.seed, options.seed + options.seeds)]
-    told = {"machine": machine(), "lives": [report for report, _ in reports]}
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(told, indent=1))
-    sys.exit(0 if all(held for _, held in reports) else 1)
-
-
-def life(seed: int, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
-    """One seed's rounds: what is to be written, and whether the claims hold."""
-    folder = _make_folder(options.resume / f"seed-{seed}")
+    logging.basicConfig(filename=folder.with_name("fleet.log"), level=logging.INFO)
     base = make_model(folder / "base", seed)
-    set_environment(settings(folder, base) | dict(options.set))
+    set_environment(settings(folder, base))
     book, verifier, events = Book(folder), Verifier(base, folder / "verified", seed), Events()
     if len(book.rounds) < options.rounds:
         asyncio.run(_play(folder, base, book, verifier, events, seed, options.rounds))
     rounds = book.rounds[: options.rounds]
     found = _qualities(rounds, verifier)
     baseline = taught_by_references(folder / "baseline", base, verifier, seed)
-    held = print_claims(rounds, found, baseline)
-    draw(options.json.with_suffix("" if options.seeds == 1 else f".{seed}"), rounds, found)
+    told = print_claims(rounds, found, baseline)
+    (OUT / "ratchet.svg").write_text(svg(rounds, found))
     report = {
+        "machine": machine(),
         "seed": seed,
         "rounds": [asdict(one) for one in rounds],
-        "claims": [asdict(one) for one in held],
+        "claims": [asdict(one) for one in told],
         "verified": {version: figures(quality) for version, quality in found.items()},
         "baseline": figures(baseline),
     }
-    return report, all(one.holds for one in held)
+    write_figures("ratchet", report)
+    sys.exit(0 if all(one.holds for one in told) else 1)
 
 
 async def _play(
@@ -96,29 +90,6 @@ def print_claims(rounds: Sequence[Round], found: Mapping[str, Quality], baseline
     for claim in told:
         print(f"{'holds' if claim.holds else 'DOES NOT HOLD'}: {claim.says}\n    {claim.figures}")
     return told
-
-
-def _make_folder(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seeds", type=int, default=1, help="lives, one after the other")
-    parser.add_argument("--seed", type=int, default=0, help="the first life's seed")
-    parser.add_argument("--json", type=Path, default=OUT / "ratchet.json", help="where everything is written")
-    parser.add_argument("--resume", type=Path, default=OUT / "ratchet", help="folder of what was done, to go on from")
-    parser.add_argument(
-        "--set",
-        type=lambda text: text.split("=", 1),
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of the fleet, as RATCHET_SERVED_MARGIN=0.03; may be given several times",
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from bench.ratchet.book import HELD, Round
 from bench.ratchet.quality import GROUP, Quality, interval
@@ -36,11 +35,6 @@ text { fill: #e6edf3 } .small { fill: #9198a1 } .grid { stroke: #30363d } .page 
 .out { stroke: #ff7b72 } .held { stroke: #9198a1 }
 .blue { fill: #58a6ff } .green { fill: #3fb950 } .red { fill: #ff7b72 } }
 """
-
-
-def draw(path: Path, rounds: Sequence[Round], found: Mapping[str, Quality]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".svg").write_text(svg(rounds, found))
 
 
 def svg(rounds: Sequence[Round], found: Mapping[str, Quality]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,20 +16,18 @@ from bench.ratchet.judge import Judge
 from bench.ratchet.model import IGNORED, answer_ids, pad_rows
 from bench.ratchet.quality import GROUP, Quality
 from bench.ratchet.tasks import held_out_problems
+from bench.sampling import sample_answers
 from ratchet.experiments.served import best_of
 from ratchet.files.atomic_file import replace_file
 from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import prompt_ids
 from schemas.messages.work import Sampling
-from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.transformers_engine import TransformersEngine
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.policy import make_policy
 
 EACH = 200
 """Held-out tasks of a family."""
 MAX_TOKENS = 24
-ROWS_AT_ONCE = 256
 
 
 class Verifier:
@@ -68,20 +65,11 @@ class Verifier:
         return [float(one) for one in right.sum(-1).exp()]
 
     def _served_curves(self, adapter: Path | None) -> list[list[float]]:
-        judge = Judge(self._seed)
-        return [
-            [best_of(scores, count, [float(text == problem.answer) for text in texts]) for count in range(1, GROUP + 1)]
-            for problem, texts in zip(self._problems, self._groups(adapter), strict=True)
-            for scores in [judge.scores(texts, problem.answer)]
-        ]
-
-    def _groups(self, adapter: Path | None) -> list[list[str]]:
-        engine = TransformersEngine(
-            partial(load_language_model, str(self._base)), seed=self._seed, max_batch=ROWS_AT_ONCE
-        )
-        engine.start()
-        if adapter is not None:
-            engine.load_adapter(adapter.name, adapter)
-        sampling, name = Sampling(n=GROUP, max_tokens=MAX_TOKENS), adapter.name if adapter else None
-        answers = engine.generate([GenerationRequest(one.input, sampling, name) for one in self._problems])
-        return [[sample.text for sample in answer.samples] for answer in answers if isinstance(answer, Generation)]
+        judge, curves = Judge(self._seed), []
+        sampling, prompts = Sampling(n=GROUP, max_tokens=MAX_TOKENS), [one.input for one in self._problems]
+        answers, _ = sample_answers(str(self._base), prompts, sampling, self._seed, adapter)
+        for problem, answer in zip(self._problems, answers, strict=True):
+            texts = [sample.text for sample in answer.samples]
+            scores, right = judge.scores(texts, problem.answer), [float(text == problem.answer) for text in texts]
+            curves.append([best_of(scores, count, right) for count in range(1, GROUP + 1)])
+        return curves

@@ -50,7 +50,8 @@ def measure(broker: MortalBroker, folder: Path, plan: Plan, seed: int, end: Earl
         for task_id, code in recordings.account.exits.items()
         if code != 0 and task_id not in plan.left
     ]
-    return _as_json(books, recordings)
+    figures = ("keys_refused", "kills", "refused", "seconds", "load", "ended_early")
+    return vars(books) | {name: getattr(recordings.account, name) for name in figures}
 
 
 def _closed_tasks(logs: Path) -> set[str]:
@@ -124,23 +125,3 @@ def _count_keys(begun: Path, given: Collection[Given], books: Books) -> None:
             books.complaints.append(f"the key {one.key[:12]}… outlived its rollout")
         if one.runs(begun):
             books.complaints.append(f"the program {one.pid} outlived its rollout")
-
-
-def _as_json(books: Books, recordings: Recordings) -> dict[str, Any]:
-    account = recordings.account
-    return {
-        "conversations": books.conversations,
-        "answered": books.answered,
-        "rollouts": dict(books.rollouts),
-        "ended": dict(books.ended),
-        "taught": books.taught,
-        "taught_tokens": books.taught_tokens,
-        "keys": books.keys,
-        "keys_refused": account.keys_refused,
-        "kills": account.kills,
-        "refused": account.refused,
-        "seconds": round(account.seconds, 1),
-        "load": account.load,
-        "ended_early": account.ended_early,
-        "complaints": books.complaints,
-    }

@@ -262,7 +262,7 @@ def strike(
     for one in asked.values():
         if not one.cancelled():
             one.result()
-    account.seconds, account.load, account.ended_early = time.monotonic() - began, pace.load, end.asked
+    account.seconds, account.load, account.ended_early = round(time.monotonic() - began, 1), pace.load, end.asked
     return [task_id for task_id, one in asked.items() if not one.cancelled()]
 
 

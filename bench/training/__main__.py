@@ -15,7 +15,6 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from bench.machine import machine, write_figures
-from bench.training.measuring import measure
 
 NAMES = ("ratchet", "TRL")
 
@@ -56,6 +55,14 @@ def ratio(medians: dict[str, dict[str, float]]) -> float:
 
 def median(runs: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def measure(name: str, workload: int, *, real: bool) -> dict[str, float]:
+    """Run one contestant on one workload. Torch is imported here, in the process that is measured."""
+    from bench.training.contestants import measure
+    from bench.training.workloads import REAL, WORKLOADS
+
+    return measure(name, (REAL if real else WORKLOADS)[workload])
 
 
 def in_a_process(name: str, workload: int, *, real: bool) -> dict[str, float]:
