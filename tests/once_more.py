@@ -32,7 +32,7 @@ def main(status: int) -> int:
     names = "".join(f"  {one}\n" for one in failed)
     sys.stdout.write(f"\n{len(failed)} failed, as shown above. Once more, alone:\n{names}")
     sys.stdout.flush()
-    # By its cache: an id with spaces and slashes, as the tests made from OpenAPI documents have it, is not found by name.
+    # By its cache: an id with spaces, as the tests made from OpenAPI documents have it, is not found by name.
     files = sorted({one.partition("::")[0] for one in failed})
     again = pytest.main([*files, "--last-failed"])
     if again == pytest.ExitCode.OK:
