@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ratchet.adapters.draw_secrets import DRAW_KEY
 from ratchet.bus.protocol import Delivery
@@ -69,6 +68,13 @@ class House:
         await self.bus.stop(1.0)
         await self.orchestrator.stop()
 
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def send(self, queue: str, body: bytes, *, type: str = "", reply_to: str | None = REPLIES) -> None:
         await self.bus.publish(queue, body, type=type, message_id="m", reply_to=reply_to, correlation_id="c")
 
@@ -103,14 +109,8 @@ class House:
         return [json.loads(line.data) for line in read(self.folder, ASSIGNMENTS)]
 
 
-@asynccontextmanager
-async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
-    opened = House(folder, **settings)
-    await opened.open()
-    try:
-        yield opened
-    finally:
-        await opened.close()
+house = House
+"""It runs within `async with`."""
 
 
 def answered(work: Work, *texts: str, error: str | None = None) -> Response:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +100,14 @@ class LearningHouse(House):
             if not self.gives_second_verdicts:
                 return
         mean = self.quality[response.adapter_version or response.response.rpartition(" by ")[2]]
-        scores = [min(1.0, max(0.0, mean + self._random.uniform(-self.noise, self.noise))) for _ in response.samples]
+        scores = [self._noisy(mean) for _ in response.samples]
         own = response.work is not None and (response.work.arm.experiment_id or "").startswith(VALIDATION)
         given = scores if self.scores_validations or not own else [None] * len(scores)
         reward = scored(response, *given).model_copy(update={"scorer": self.scorer})
         await self.bus.publish(REWARDS, reward.encode(), type="", message_id="w")
+
+    def _noisy(self, mean: float) -> float:
+        return min(1.0, max(0.0, mean + self._random.uniform(-self.noise, self.noise)))
 
     async def trained(
         self,
@@ -193,11 +195,4 @@ class LearningHouse(House):
         return self.submitted - began
 
 
-@asynccontextmanager
-async def learning_house(folder: Path, quality: dict[str, float], **settings: Any) -> AsyncIterator[LearningHouse]:
-    house = LearningHouse(folder, quality, **settings)
-    await house.open()
-    try:
-        yield house
-    finally:
-        await house.close()
+learning_house = LearningHouse

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +74,6 @@ class ProgramHouse(LearningHouse):
         reward = scored(response, *scores).model_copy(update={"scorer": self.scorer})
         await self.bus.publish(REWARDS, reward.encode(), type="", message_id="w")
 
-    def _noisy(self, mean: float) -> float:
-        return min(1.0, max(0.0, mean + self._random.uniform(-self.noise, self.noise)))
-
     @property
     def programs(self) -> AgentPrograms:
         return self.adapters.programs
@@ -105,11 +101,4 @@ class ProgramHouse(LearningHouse):
         self.by_hand.decide(TryProgram(program=name), reason)
 
 
-@asynccontextmanager
-async def program_house(folder: Path, programs: Mapping[str, float], **settings: Any) -> AsyncIterator[ProgramHouse]:
-    house = ProgramHouse(folder, programs, **settings)
-    await house.open()
-    try:
-        yield house
-    finally:
-        await house.close()
+program_house = ProgramHouse

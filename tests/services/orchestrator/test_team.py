@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +85,7 @@ class TeamHouse(LearningHouse):
         response = Response.decode(delivery.body)
         writer, _, mender = response.response.rpartition(" by ")[2].partition(" ")
         mean = self.means.get((writer, mender), 0.5)
-        scores = [min(1.0, max(0.0, mean + self._random.uniform(-0.2, 0.2))) for _ in response.samples]
+        scores = [self._noisy(mean) for _ in response.samples]
         reward = scored(response, *scores).model_copy(update={"scorer": self.scorer})
         await self.bus.publish(REWARDS, reward.encode(), type="", message_id="w")
 
@@ -131,14 +129,7 @@ class TeamHouse(LearningHouse):
         return [(one.move, one.reason) for one in decisions if one.agent_id == agent and isinstance(one.move, kind)]
 
 
-@asynccontextmanager
-async def team_house(folder: Path, means: dict[tuple[str, str], float], **settings: Any) -> AsyncIterator[TeamHouse]:
-    house = TeamHouse(folder, means, **settings)
-    await house.open()
-    try:
-        yield house
-    finally:
-        await house.close()
+team_house = TeamHouse
 
 
 async def test_a_role_is_promoted_by_the_outcome_of_the_teams_tasks_and_only_it_differs_between_the_arms(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +56,7 @@ class AuditedHouse(LearningHouse):
         await self.bus.publish(AUDIT_SCORES, reward.encode(), type=Reward.TYPE, message_id="a")
 
 
-@asynccontextmanager
-async def audited_house(
-    folder: Path, quality: dict[str, float], truth: dict[str, float], **settings: Any
-) -> AsyncIterator[AuditedHouse]:
-    opened = AuditedHouse(folder, quality, truth, **settings)
-    await opened.open()
-    try:
-        yield opened
-    finally:
-        await opened.close()
+audited_house = AuditedHouse
 
 
 def audits(folder: Path) -> list[AuditedTask]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +57,7 @@ class CascadeHouse(House):
         await self.orchestrator.start()
         for subscription in self.orchestrator.subscriptions():
             await self.bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
+        await until(lambda: self.standing is not None)
 
     async def _answer(self, delivery: Delivery) -> None:
         work = Work.decode(delivery.body)
@@ -120,15 +120,7 @@ class CascadeHouse(House):
         return self.submitted - began
 
 
-@asynccontextmanager
-async def cascade_house(folder: Path, quality: dict[str, float], **settings: Any) -> AsyncIterator[CascadeHouse]:
-    house = CascadeHouse(folder, quality, **settings)
-    await house.open()
-    await until(lambda: house.standing is not None)
-    try:
-        yield house
-    finally:
-        await house.close()
+cascade_house = CascadeHouse
 
 
 def texts(results: Sequence[Result]) -> list[str]:
