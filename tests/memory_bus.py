@@ -21,10 +21,10 @@ from ratchet.bus.retry_policy import (
     GiveUp,
     after_failure,
     dead_letter_headers,
-    own_headers,
     passing,
     pause_s,
     retry_headers,
+    travels,
 )
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, UNROUTABLE, Topology
 from ratchet.concurrency.keyed import cancelled_by_us
@@ -35,6 +35,11 @@ _log = Log(__name__)
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+
+
+def own_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers that travel."""
+    return {name: value for name, value in headers.items() if travels(name)}
 
 
 @dataclass(eq=False)

@@ -6,7 +6,6 @@ traffic_moves.py; the table of all is in contest.py. It reads no file and knows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import assert_never
 
 from pydantic import ValidationError
@@ -42,14 +41,6 @@ from schemas.records.decision import (
     Validate,
 )
 from schemas.records.registry import AdapterEntry, AgentAdapters, CascadeStanding, EntryState, FrozenBy, Registry
-
-
-def fold(decisions: Iterable[Decision], registry: Registry | None = None) -> Registry:
-    """The registry after all of them, in order. The marks of where it stands in the ledger stay as they were."""
-    registry = registry or Registry()
-    for decision in decisions:
-        registry = apply(registry, decision)
-    return registry
 
 
 def apply(registry: Registry, decision: Decision) -> Registry:

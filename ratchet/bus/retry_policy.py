@@ -125,11 +125,6 @@ def is_routing(name: str) -> bool:
     return name in _ROUTES
 
 
-def own_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the headers that travel."""
-    return {name: value for name, value in headers.items() if travels(name)}
-
-
 def retry_headers(attempt: int) -> dict[str, Any]:
     """Return what is added to a message on its way up the ladder."""
     return {ATTEMPT: attempt}

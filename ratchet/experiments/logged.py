@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ratchet.experiments.assignment import Assignment
-from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.unit import Audit, Enrolment, Outcome, mean
 from ratchet.logs.best_answer import choose_answer
 from ratchet.logs.groups import group_by_task
@@ -17,7 +16,6 @@ from schemas.messages.reward import ScorerIdentity
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Work
 from schemas.records.audit import AuditedTask
-from schemas.records.evidence import ExperimentPlan
 from schemas.records.interaction import Interaction
 
 REFUSAL = re.compile(
@@ -105,35 +103,6 @@ def name_of_scorer(scorer: ScorerIdentity) -> str:
     return "@".join(filter(None, (scorer.id, scorer.revision, scorer.rubric_sha256)))
 
 
-def outcomes(interactions: Iterable[Interaction], experiment_id: str) -> Iterator[tuple[int, Outcome]]:
-    """Sequence number and outcome of every task of the experiment whose lines are all there."""
-    for arm, outcome in ended_tasks(line for line in interactions if line.arm.experiment_id == experiment_id):
-        yield arm.sequence, outcome
-
-
 def ended_tasks(interactions: Iterable[Interaction]) -> Iterator[tuple[Arm, Outcome]]:
     """Arm and outcome of every task whose lines are all there, whatever experiment it belongs to."""
     return ((lines[0].arm, outcome_of(lines)) for lines in group_by_task(interactions))
-
-
-def replay(
-    plan: ExperimentPlan,
-    works: Iterable[Work],
-    interactions: Iterable[Interaction],
-    audits: Iterable[AuditedTask] = (),
-    *,
-    until: float | None = None,
-) -> Experiment:
-    """The experiment as it stood when the logs ended, or at `until` (seconds since the epoch), bit for bit."""
-    experiment = Experiment(plan)
-    for work in works:
-        if work.arm.experiment_id == plan.experiment_id:
-            experiment.enrol(enrolment_of(work))
-    if until is not None:
-        experiment.advance(until)
-    for line in audits:
-        if line.arm.experiment_id == plan.experiment_id:
-            experiment.audit(line.arm.sequence, audit_of(line))
-    for sequence, outcome in outcomes(interactions, plan.experiment_id):
-        experiment.observe(sequence, outcome)
-    return experiment

@@ -19,8 +19,6 @@ from pydantic import (
     WithJsonSchema,
 )
 
-SHOWN_BYTES = 200
-
 
 class DecodeError(ValueError):
     """A body that is not the message it should be. Carries the bytes, so that nothing is lost with the error."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -35,8 +34,6 @@ from services.manager.agent_store import Registration
 from services.manager.database import Database
 from services.manager.settings import ManagerSettings
 from services.manager.submission import BAD_LINE
-
-T = TypeVar("T")
 
 DAY_S = 86_400.0
 FEW = 100

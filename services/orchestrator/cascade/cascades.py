@@ -21,7 +21,6 @@ from ratchet.experiments.cascade_trial import pair_of
 from ratchet.logs.best_answer import best, choose_answer
 from ratchet.logs.cascaded import big_task_of, experiment_of, is_asked_of_big, served_lines, with_routing
 from ratchet.service.errors import Reject
-from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
 from schemas.messages.reward import Reward
 from schemas.messages.task import Task
@@ -34,8 +33,6 @@ from services.orchestrator.cascade.agent_cascade import AgentCascade
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import Intake
 from services.orchestrator.tasks.settler import Finish, Settler
-
-log = Log("cascade")
 
 OF_THE_USER = frozenset(
     {"adapter_version", "evaluation", "needs_token_texts", "needs_usage", "pass_score", "programs", "select"}

@@ -38,7 +38,6 @@ LOOK_EVERY_S = 5.0
 LOOKS = 13
 """Looks that are kept: the oldest is a minute old."""
 
-Labels = tuple[str, ...]
 Buckets = dict[float, float]
 
 

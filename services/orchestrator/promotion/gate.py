@@ -19,7 +19,6 @@ from ratchet.bus.protocol import Bus
 from ratchet.bus.retry_policy import pause_s
 from ratchet.bus.topology import work_queue
 from ratchet.service.errors import AdapterError, OtherModel, one_line
-from ratchet.service.telemetry import Log
 from schemas.api.status import HeldUp
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import BaseModelIdentity
@@ -73,8 +72,6 @@ class Pauses:
     def among(self, names: Collection[str]) -> list[HeldUp]:
         return [self._of[name].held_up for name in names if name in self._of]
 
-
-log = Log("gate")
 
 POLL_EVERY_S = 0.2
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import reduce
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from ratchet.adapters.contest import MOVES as TABLE
 from ratchet.adapters.contest import allowed_moves
 from ratchet.adapters.decisions import Mark, chain_decision
-from ratchet.adapters.registry_moves import apply, fold
+from ratchet.adapters.registry_moves import apply
 from ratchet.adapters.retention import to_archive
 from ratchet.service.errors import NotAllowed
 from schemas.records.decision import (
@@ -45,6 +46,11 @@ ANN = "operator:ann"
 
 def decision(move: Move, who: str = "orchestrator", at: datetime = NOON, sequence: int = 1) -> Decision:
     return chain_decision(Mark(sequence - 1), draft(move, who, at))[0]
+
+
+def fold(decisions: Iterable[Decision], registry: Registry | None = None) -> Registry:
+    """The registry after all of them, in order."""
+    return reduce(apply, decisions, registry or Registry())
 
 
 def after(*moves: Move, start: AgentAdapters | None = None, who: str = "orchestrator") -> AgentAdapters:

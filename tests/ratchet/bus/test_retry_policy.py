@@ -21,11 +21,11 @@ from ratchet.bus.retry_policy import (
     after_failure,
     attempt_of,
     dead_letter_headers,
-    own_headers,
     pause_s,
     retry_headers,
 )
 from ratchet.service.errors import Reject, Retry
+from tests.memory_bus import own_headers
 
 FIVE_S, THIRTY_S, FIVE_MIN = RETRY_LADDER
 

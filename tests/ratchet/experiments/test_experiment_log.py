@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.logged import enrolment_of, outcome_of, outcomes, replay, unit_of
+from ratchet.experiments.logged import ended_tasks, enrolment_of, outcome_of, unit_of
+from ratchet.experiments.unit import Outcome
 from schemas.messages.base import Metadata
 from schemas.messages.response import Usage
 from schemas.messages.reward import ScorerIdentity
@@ -142,6 +144,12 @@ def test_a_unit_is_the_session_or_else_the_task() -> None:
     assert unit_of(work(3, session_id="anna")) == ("anna", True)
 
 
+def outcomes(interactions: Iterable[Interaction], experiment_id: str) -> Iterator[tuple[int, Outcome]]:
+    """Sequence number and outcome of every task of the experiment whose lines are all there."""
+    for arm, outcome in ended_tasks(line for line in interactions if line.arm.experiment_id == experiment_id):
+        yield arm.sequence, outcome
+
+
 def test_a_task_counts_when_all_its_lines_are_there_and_only_in_its_experiment() -> None:
     one, other = work(0), work(1, arm=Arm(sequence=1))
     lines = [line(one, 1, 1.0), line(other, 0, 1.0), line(other, 1, 1.0)]
@@ -184,6 +192,21 @@ def answer(experiment: Experiment, one: Work, effect: float, rng: random.Random,
     lines = [line(one, None, None)] if rng.random() < 0.03 else lines
     log += [each.encode() for each in lines]
     experiment.observe(one.arm.sequence, outcome_of(lines))
+
+
+def replay(
+    plan: ExperimentPlan, works: Iterable[Work], interactions: Iterable[Interaction], *, until: float | None = None
+) -> Experiment:
+    """The experiment as it stood when the logs ended, or at `until` (seconds since the epoch)."""
+    experiment = Experiment(plan)
+    for work in works:
+        if work.arm.experiment_id == plan.experiment_id:
+            experiment.enrol(enrolment_of(work))
+    if until is not None:
+        experiment.advance(until)
+    for sequence, outcome in outcomes(interactions, plan.experiment_id):
+        experiment.observe(sequence, outcome)
+    return experiment
 
 
 def test_a_replay_of_the_logs_comes_to_the_same_verdict_bit_for_bit() -> None:

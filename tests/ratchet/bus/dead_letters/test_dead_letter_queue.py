@@ -15,7 +15,7 @@ from pika.spec import BasicProperties
 from ratchet.bus.amqp.short_connection import open_connection
 from ratchet.bus.dead_letters.letter import LOST, DeadLetter
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
-from ratchet.bus.retry_policy import QUEUE, REASON, own_headers
+from ratchet.bus.retry_policy import QUEUE, REASON
 from ratchet.bus.topology import (
     DEAD_LETTERS,
     EXCHANGE,
@@ -26,6 +26,7 @@ from ratchet.bus.topology import (
 )
 from ratchet.service.errors import DeadLetterError
 from services.cli.fleet.readiness import queue_depths
+from tests.memory_bus import own_headers
 
 pytestmark = pytest.mark.broker
 
