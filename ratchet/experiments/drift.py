@@ -40,7 +40,7 @@ SMALLEST_NOISE = 0.025
 REFERENCE_ROUNDS = 8
 """Scores whose mean is the reference: with 16 anchors and noise of 0.1 its error is 0.01, well within the tolerance."""
 SIDE_ROUNDS = 2
-"""The first of them, which only say which anchors are high and which low (compared in bench/decision/anchors.py)."""
+"""The first of them, which only say which anchors are high and which low."""
 ROUNDS_AT_ONCE = 16
 """The most rounds of one check, while something is suspected."""
 
