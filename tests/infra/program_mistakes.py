@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bench.infra_mutants.mutating import INFRA
 from bench.infra_mutants.stacks import configurations
 from bench.infra_mutants.trying import program_with
-from infra.checks import findings
+from infra.checks import CHECKS, Finding, findings
 from infra.render.manifests import manifests
 from infra.render.recording import RENDERED, record
 
@@ -28,8 +28,8 @@ class ProgramMistake:
     found_by: str
     stack: str = "everything"
 
-    def checks(self) -> set[str]:
-        """The checks that find it."""
+    def faults(self) -> list[Finding]:
+        """Return the faults that the check `found_by` finds."""
         source = (INFRA / f"{self.module}.py").read_text("utf-8")
         assert self.right in source, f"infra/{self.module}.py has no {self.right!r}"
         configuration = configurations()[self.stack]
@@ -37,9 +37,9 @@ class ProgramMistake:
         with program_with(self.module, tree) as program:
             found = manifests(record("prod", configuration, program=program))
             if self.found_by != ROTATION:
-                return {finding.check for finding in findings(found)}
+                return findings(found, checks=[check for check in CHECKS if check.__name__ == self.found_by])
             others = manifests(record("prod", configuration, f"{RENDERED}again-", program))
-        return {finding.check for finding in findings(found, others)}
+        return findings(found, others, checks=())
 
 
 PROBES = "probes_ask_pages_that_are_served"

@@ -22,7 +22,7 @@ SAMPLE, SEED = 4, 33
 
 @pytest.mark.parametrize("mistake", PROGRAM_MISTAKES, ids=lambda mistake: mistake.text)
 def test_a_mistake_in_the_program_is_found(mistake: ProgramMistake) -> None:
-    assert mistake.found_by in mistake.checks()
+    assert mistake.faults()
 
 
 @pytest.mark.parametrize("stack", configurations())
