@@ -70,20 +70,14 @@ def test_each_answer_that_ends_has_the_form_beside_answers_that_are_free(engine:
 def masked_logprobs(lm: LanguageModel, prompt: list[int], ids: tuple[int, ...], temperature: float) -> list[float]:
     """By hand: of all tokens those count that the grammar lets go on."""
     logits = lm.model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1].float() / temperature
-    grammars = Grammars(lm.tokenizer, logits.shape[-1], lm.end_ids)
+    matcher = Grammars(lm.tokenizer, logits.shape[-1], lm.end_ids).begin(HELD.grammar.text).matcher  # type: ignore[union-attr]
     found = []
     for place, token in enumerate(ids):
-        fitting = [one for one in range(logits.shape[-1]) if _goes_on(grammars, [*ids[:place], one])]
+        ends = lm.end_ids if matcher.is_accepting() else ()
+        fitting = [one for one in range(logits.shape[-1]) if one in ends or matcher.validate_tokens([one])]
         found.append(float(logits[place, fitting].log_softmax(-1)[fitting.index(token)]))
+        matcher.consume_token(token)
     return found
-
-
-def _goes_on(grammars: Grammars, ids: list[int]) -> bool:
-    try:
-        grammars.begin(HELD.grammar.text, ids)  # type: ignore[union-attr]
-    except PromptRefused:
-        return False
-    return True
 
 
 def whole_batches(lm: LanguageModel) -> WholeBatches:
