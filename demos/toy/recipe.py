@@ -104,9 +104,9 @@ TOOL_USER = ToolRecipe(
     intermediate=192,
     layers=2,
     heads=3,
-    steps=900,
-    batch=32,
+    steps=700,
+    batch=16,
     learning_rate=4e-3,
     care=Care(),
-    careful_steps=600,
+    careful_steps=450,
 )
