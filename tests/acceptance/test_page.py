@@ -845,7 +845,7 @@ def test_it_says_when_the_fleet_is_away_and_goes_on_by_itself(browser: Browser, 
     leader = guarded[ORCHESTRATOR]
     port = free_port()
     second = {**leader.environment, "RATCHET_ORCHESTRATOR_HTTP_PORT": str(port)}
-    standby = Member("standby", leader.module, port, second, guarded.folder / "standby.log")
+    standby = Member("standby", leader.module, port, second, guarded.folder / "standby.log", forked=True)
     guarded.members["standby"] = standby
     standby.start()
     wait_for_answer(standby)
