@@ -1,4 +1,4 @@
-"""What several benches run on: a private broker, and a tokenizer for fleets without a model."""
+"""A private broker for several benches, and a tokenizer for fleets without a model."""
 
 from __future__ import annotations
 

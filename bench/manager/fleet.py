@@ -42,7 +42,7 @@ WATCH_S = 0.5
 """Between two looks at a job that is timed: each look costs the manager what a few tasks do."""
 RETRY_S = 30.0
 WEIGHTS = {"one": 1.0, "two": 2.0, "four": 4.0, "flood": 1.0}
-"""Of the tenants that share the fleet."""
+"""Weights of the tenants that share the fleet."""
 MOST_TASKS = "1000"
 """So many the queue holds before the one process that answers."""
 

@@ -22,7 +22,7 @@ SIZES = (500, 4096)
 """Bytes of a task."""
 FLEET, BARE = "fleet", "pika (bare echo)"
 CONTESTANTS = {FLEET: (fleet, "fleet-"), BARE: (echo, "bare.")}
-"""How each is run, and its namespace."""
+"""The function that runs each, and its namespace."""
 AT_LEAST_OF_BARE = 0.6
 
 

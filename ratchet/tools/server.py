@@ -1,7 +1,7 @@
 """The toolbox as an MCP server: over stdio, or over streamable HTTP on this machine's loopback.
 
 Over HTTP each request carries a token that is made at the start: another user of the machine, or a page in a browser,
-has none. Sessions are not kept, as in the services (record 0017). A server can't ask its client's user: what the policy
+has none. Sessions are not kept, as in the services. A server can't ask its client's user: what the policy
 says `ask` to is refused, unless whoever starts the server consents to it beforehand.
 """
 

@@ -58,7 +58,7 @@ def test_the_rules_test_bites(tmp_path: Path) -> None:
     assert "RatchetDeadLettersGrow" in run.stdout + run.stderr
 
 
-def tests_of_rules() -> list[dict[str, Any]]:
+def read_rule_tests() -> list[dict[str, Any]]:
     return [test for name in RULES_TESTS for test in yaml.safe_load((FOLDER / name).read_text())["tests"]]
 
 
@@ -68,7 +68,7 @@ def fired_in(test: dict[str, Any]) -> set[str]:
 
 
 def test_every_alert_is_seen_to_fire_and_to_be_silent() -> None:
-    cases = [case for test in tests_of_rules() for case in test["alert_rule_test"]]
+    cases = [case for test in read_rule_tests() for case in test["alert_rule_test"]]
     expected = [(case["alertname"], bool(case["exp_alerts"])) for case in cases]
 
     assert {alert for alert, fires in expected if fires} == set(RULES)
@@ -108,7 +108,7 @@ def test_every_section_of_an_alert_belongs_to_a_rule() -> None:
 
 def healthy() -> list[dict[str, str]]:
     """The series of the healthy fleet of rules_test_hours.yml: eight hours, a value a minute."""
-    tests = {test["name"]: test for test in tests_of_rules()}
+    tests = {test["name"]: test for test in read_rule_tests()}
     series: list[dict[str, str]] = tests["a healthy fleet"]["input_series"]
     return series
 
