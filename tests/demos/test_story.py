@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from demos.books import Account
-from demos.sort.demo import Figures
+from demos.sort.demo import Figures, Saved
 from demos.story import DemoTraining, DemoTurn, Sabotage, Story
 from demos.story_view import render_story
-from ratchet.experiments.gain import Estimate, Gain, Saved
+from ratchet.experiments.gain import Estimate, Gain
 from ratchet.logs.rows import AnswerRow
 from schemas.records.adapter_card import DataWindow
 from schemas.records.decision import Decision
