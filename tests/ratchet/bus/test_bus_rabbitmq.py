@@ -185,7 +185,8 @@ async def test_a_consumer_comes_back_after_its_queue_was_deleted(
     await client.queue_delete(namespace + TASKS)
 
     await until(lambda: bus.delivery_trouble(TASKS) is not None, "the trouble")
-    assert bus.delivery_trouble(RESPONSES) is None
+    of_another = bus.delivery_trouble(RESPONSES)
+    assert of_another is None or "INTERNAL_ERROR" in of_another  # a busy broker of 3.10 ends the whole connection by it
     await until(lambda: "subscribing again" in caplog.text, "the loss")
     await until(lambda: bus.trouble() is None, "the consumer's return")
     await put(bus, TASKS, b"after")

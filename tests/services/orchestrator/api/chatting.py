@@ -34,8 +34,13 @@ class Chatting:
         self.is_silent = False
         self.tells_tokens = False
         self.http = httpx2.AsyncClient(base_url=address, verify=NO_TLS)
-        spoken = httpx2.AsyncClient(verify=NO_TLS)
+        self.requests: list[httpx2.Request] = []
+        """Sent by OpenAI's client, those that it tried again too."""
+        spoken = httpx2.AsyncClient(verify=NO_TLS, event_hooks={"request": [self._note]})
         self.openai = AsyncOpenAI(api_key="none", base_url=f"{address}/v1", max_retries=0, http_client=spoken)
+
+    async def _note(self, request: httpx2.Request) -> None:
+        self.requests.append(request)
 
     async def ask(self, *contents: str, model: str = "small", **fields: Any) -> Any:
         """A conversation whose last turn is the user's."""

@@ -17,7 +17,7 @@ from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.chatting import chatting
 from tests.services.orchestrator.house import MINUTES
-from tests.waiting import settled, until
+from tests.waiting import until
 
 
 async def test_the_answer_is_the_best_of_the_group_with_who_gave_it_and_what_it_took(tmp_path: Path) -> None:
@@ -336,10 +336,10 @@ async def test_the_same_idempotency_key_is_one_task_and_must_ask_the_same(tmp_pa
 async def test_a_request_tried_again_after_a_time_out_joins_the_task_it_had_begun(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         chat.is_silent = True
-        asking = asyncio.create_task(chat.openai.with_options(timeout=0.2, max_retries=20).chat.completions.create(
+        asking = asyncio.create_task(chat.openai.with_options(timeout=1.0, max_retries=20).chat.completions.create(
             model="small", messages=[{"role": "user", "content": "x"}]))  # fmt: skip
         await until(lambda: len(chat.works) == 1)
-        await settled(0.3)  # the client gives up after 0.2 s, and asks again
+        await until(lambda: len(chat.requests) == 2)  # an answer that came between the two would end the task
         await chat.answer(chat.works[0])
 
         answer = await asking
