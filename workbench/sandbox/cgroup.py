@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +32,8 @@ MOUNTS, OWN = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
 class RunGroup(Protocol):
     """The cgroup of one run."""
 
-    def add(self, pids: Sequence[int]) -> None:
-        """Move processes into it. Raises OSError."""
+    def add(self, pid: int) -> None:
+        """Move a process into it; those that it starts from then on are in it too. Raises OSError."""
 
     def cpu_s(self) -> float:
         """CPU time of all that ever ran in it; 0 where that is not counted."""
@@ -190,9 +189,8 @@ class _Version2:
             with suppress(OSError):
                 control.write_text("+cpu")
 
-    def add(self, pids: Sequence[int]) -> None:
-        for pid in pids:
-            (self._path / "cgroup.procs").write_text(str(pid))
+    def add(self, pid: int) -> None:
+        (self._path / "cgroup.procs").write_text(str(pid))
 
     def cpu_s(self) -> float:
         return _field(self._path / "cpu.stat", "usage_usec") / 1e6
@@ -228,10 +226,9 @@ class _Version1:
     def _paths(self) -> list[Path]:
         return [path for path in (self._memory, self._pids, self._counted) if path is not None]
 
-    def add(self, pids: Sequence[int]) -> None:
-        for pid in pids:
-            for path in self._paths:
-                (path / "cgroup.procs").write_text(str(pid))
+    def add(self, pid: int) -> None:
+        for path in self._paths:
+            (path / "cgroup.procs").write_text(str(pid))
 
     def cpu_s(self) -> float:
         return _number(self._counted / "cpuacct.usage") / 1e9 if self._counted is not None else 0.0

@@ -24,7 +24,7 @@ from workbench.sandbox import bubblewrap
 from workbench.sandbox.cgroup import Cgroups, RunGroup
 from workbench.sandbox.job import End, Job, Result, SandboxError
 from workbench.sandbox.listeners import Channel
-from workbench.sandbox.process_tree import CpuTime, descendants, held_by_sockets, usage
+from workbench.sandbox.process_tree import CpuTime, held_by_sockets, usage
 
 START_WITHIN_S = 30.0
 DEAD_WITHIN_S = 10.0
@@ -80,8 +80,6 @@ def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop
         started = stack.enter_context(_start(job, filters, group, own_proc, channel))
         if not started.wait_until_ready(stop):
             return Result(End.CANCELLED, "it was called off before it began")
-        if group is not None:
-            _join(group, started.first)
         folders = _writable(started.first, stack)
         if channel is not None:
             channel.fetch(started.first)
@@ -111,13 +109,6 @@ def _group(cgroups: Cgroups, job: Job) -> Iterator[RunGroup]:
             group.remove()
         except OSError as error:
             raise SandboxError(f"the cgroup of a run does not become empty: {error}") from error
-
-
-def _join(group: RunGroup, first: int) -> None:
-    try:
-        group.add(descendants(first))
-    except OSError as error:
-        raise SandboxError(f"a process can't be put into its cgroup: {error}") from error
 
 
 def _writable(first: int, stack: ExitStack) -> list[int]:
@@ -261,10 +252,21 @@ class _Run:
         self._first = int(json.loads(line)["child-pid"])
         try:
             self._pidfd = os.pidfd_open(self._first)
+            self._join_group(self._first)
             self._limit_processes(self._first)
             os.write(self._start, b"\n")
         except (ProcessLookupError, BrokenPipeError):  # it could not be set up, and is gone already
             raise SandboxError(self._start_fault()) from None
+
+    def _join_group(self, first: int) -> None:
+        """Put it into the group before it has started any other process, so that all others begin there."""
+        try:
+            if self._group is not None:
+                self._group.add(first)
+        except ProcessLookupError:
+            raise
+        except OSError as error:
+            raise SandboxError(f"a process can't be put into its cgroup: {error}") from error
 
     def _limit_processes(self, first: int) -> None:
         """Limit them where the kernel counts those of the sandbox's user namespace; outside it counts all of our user.

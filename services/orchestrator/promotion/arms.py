@@ -108,6 +108,14 @@ class Arms:
             return False
         return task.registered_agent == entry.research_agent
 
+    def arms_to_refresh(self, task: Task) -> list[Arms]:
+        """Return those of which the task asks for a version that they don't offer, as far as is known here."""
+        asked = [] if self.offers(task) else [self]
+        for role, version in (task.role_versions or {}).items():
+            if (player := self.team.get(role)) is not None and version not in player.offered:
+                asked.append(player)
+        return asked
+
     def check(self, task: Task) -> None:
         """Raises Reject for a version that is not offered, and for one of a role that is not there."""
         for role, version in (task.role_versions or {}).items():

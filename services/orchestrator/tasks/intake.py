@@ -105,8 +105,8 @@ class Intake:
     async def _check(self, task: Task, size: int, tenant: str) -> None:
         check_keys(task, tenant)
         arms = self.arms[self.policy.agent_for(task)]
-        if not arms.offers(task):
-            await self.read_registry(arms.agent_id)
+        for player in arms.arms_to_refresh(task):
+            await self.read_registry(player.agent_id)
         arms.check(task)
         if not task.task_id.isprintable():
             raise Reject("task_id has a character that is not printed, or that turns text around: name another")

@@ -71,10 +71,11 @@ def decided(store: RegistryStore, *moves: Move) -> Registry:
     return store.read()
 
 
-def promoted_by_hand(store: RegistryStore, version: str) -> Registry:
+def promoted_by_hand(store: RegistryStore, version: str, agent: str = "small") -> Registry:
     """Promote a new version by hand; nothing watches it yet."""
-    known = decided(store, register(version), Validate(version=version))
-    return store.change(known.revision, draft(Promote(version=version), who="operator:ann"))
+    for move in (register(version), Validate(version=version)):
+        store.change(store.read().revision, draft(move, agent_id=agent))
+    return store.change(store.read().revision, draft(Promote(version=version), who="operator:ann", agent_id=agent))
 
 
 def archived(store: RegistryStore, registered: Register) -> Registry:

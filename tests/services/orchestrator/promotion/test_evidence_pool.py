@@ -122,10 +122,11 @@ async def test_a_fleet_that_comes_back_has_the_experiment_as_it_stood(tmp_path: 
             await until(lambda: one.is_trying)
             await both(first, one, lambda: min(units(first), units(one)) >= 20)
         all_units = units(first) + units(one)
+
+        # when it comes back, it has audits made that were open as it ended
+        again = await stack.enter_async_context(learning_house(tmp_path / "second", LEVEL, **following(tmp_path)))
         await until(lambda: trial(first).evidence.units == all_units)
         before = trial(first).decision
-
-        again = await stack.enter_async_context(learning_house(tmp_path / "second", LEVEL, **following(tmp_path)))
         await until(lambda: again.is_trying and trial(again).decision == before)
 
     async with learning_house(tmp_path / "first", LEVEL, **deciding(tmp_path)) as decider:

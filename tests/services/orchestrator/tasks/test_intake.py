@@ -15,6 +15,7 @@ from schemas import Task
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.calling import answering
 from tests.services.orchestrator.house import MINUTES, answered, house, scored
+from tests.services.orchestrator.program_house import programs_file
 from tests.waiting import settled
 
 DRAFT = b'{"task_id": "t1", "input": "hello", "metadata": {"timestamp": "2026-01-01T00:00:00Z", "source": "test"}}'
@@ -59,6 +60,18 @@ async def test_a_version_that_was_promoted_a_moment_ago_answers(tmp_path: Path) 
 
         (work,) = await fleet.work()
         assert work.arm.adapter_version == "v1.0.1"
+
+
+async def test_a_version_of_a_role_that_was_promoted_a_moment_ago_plays_it(tmp_path: Path) -> None:
+    programs = programs_file(tmp_path, 'roles = { writer = "small", mender = "other" }\n')
+    async with house(tmp_path, pace=MINUTES, programs=programs) as fleet:
+        promoted_by_hand(RegistryStore.from_settings(fleet.settings), "v1.0.1", agent="other")
+        played = {"writer": "v1.0.0", "mender": "v1.0.1"}
+
+        await fleet.submit(Task(task_id="t1", input="x", evaluation="swap", role_versions=played))
+
+        (work,) = await fleet.work()
+        assert {role: one.adapter_version for role, one in (work.arm.roles or {}).items()} == played
 
 
 async def test_a_task_is_refused_also_where_the_registry_can_not_be_read(tmp_path: Path) -> None:
