@@ -6,12 +6,9 @@ not declared here: a job of the fleet's own does that, from the table in ratchet
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import pulumi
 from pulumi_random import RandomPassword
@@ -20,11 +17,10 @@ from infra import probes
 from infra.network import AMQP, BROKER_METRICS, CLUSTERING, EPMD, MANAGEMENT
 from infra.process import Files, Kind, Mount, OwnDisk, Port, Process, Program, Role, Scale, Scratch
 from infra.settings import StackSettings, of_shard
-from ratchet.bus.accounts import NOTHING, Account, accounts
+from ratchet.bus.accounts import NOTHING, Account, accounts, definitions
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 
 NAME = "rabbitmq"
-VHOST = "/"
 RABBITMQ_USER = 999
 """The user in the official image."""
 HOME = "/var/lib/rabbitmq"
@@ -76,7 +72,9 @@ class Accounts:
         """Return the users and permissions that the broker imports at each start: a new password takes a restart."""
         everybody = self._users
         passwords = pulumi.Output.all(*(self.password(user.name) for user in everybody))
-        own = passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True)), self._prefix))
+        own = passwords.apply(
+            lambda given: json.dumps(definitions(dict(zip(everybody, given, strict=True)), self._prefix), indent=1)
+        )
         return pulumi.Output.all(own, *(one.definitions() for one in self._shards.values())).apply(together)
 
 
@@ -93,54 +91,6 @@ def users(settings: StackSettings, *, scaler: bool = True) -> tuple[Account, ...
     keda = (Account(SCALER, NOTHING, NOTHING, NOTHING, tags=("monitoring",)),) if scaler else ()
     has_runner = settings.runner is not None or settings.manager is not None
     return (*accounts(queues, agents, settings.queue_namespace, runner=has_runner), *keda)
-
-
-def salt_of(user: str, password: str) -> bytes:
-    """Made of the password, so that an unchanged one does not look like a change."""
-    return hashlib.sha256(f"{user}/{password}".encode()).digest()[:4]
-
-
-def password_hash(password: str, salt: bytes) -> str:
-    """RabbitMQ's rabbit_password_hashing_sha256: base64 of a salt of 4 bytes and sha256(salt + password)."""
-    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
-
-
-def definitions(passwords: Mapping[Account, str], prefix: str = "") -> str:
-    """Return users and permissions as the broker imports them; `prefix` is the namespace of their names there."""
-    document: dict[str, Any] = {
-        "vhosts": [{"name": VHOST}],
-        "users": [
-            {
-                "name": prefix + user.name,
-                "password_hash": password_hash(password, salt_of(user.name, password)),
-                "hashing_algorithm": "rabbit_password_hashing_sha256",
-                "tags": list(user.tags),
-            }
-            for user, password in passwords.items()
-        ],
-        "permissions": [
-            {
-                "user": prefix + user.name,
-                "vhost": VHOST,
-                "configure": user.configure,
-                "write": user.write,
-                "read": user.read,
-            }
-            for user in passwords
-        ],
-        "topic_permissions": [
-            {
-                "user": prefix + user.name,
-                "vhost": VHOST,
-                "exchange": topic.exchange,
-                "write": topic.write,
-                "read": topic.read,
-            }
-            for user in passwords
-            for topic in user.topics
-        ],
-    }
-    return json.dumps(document, indent=1)
 
 
 def together(documents: Sequence[str]) -> str:

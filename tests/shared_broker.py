@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from ratchet.bus.accounts import EVERYTHING, GUEST, Account
-from services.cli.fleet.credentials import DEFINITIONS, definitions
+from ratchet.bus.accounts import EVERYTHING, GUEST, Account, definitions
+from services.cli.fleet.credentials import DEFINITIONS
 from services.cli.fleet.local_broker import USERS
 from tests.private_broker import PrivateBroker
 

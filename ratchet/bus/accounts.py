@@ -2,15 +2,18 @@
 
 RabbitMQ asks twice. A user's permissions are patterns over the names of what it configures, writes to and reads from;
 on a topic exchange (here: all that services publish to) a second pattern says which routing keys it may use. The queues
-are declared once, by a user that may. Leaves out passwords (services/cli/fleet/credentials.py).
+are declared once, by a user that may. The broker knows passwords as salted hashes only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.amqp.short_connection import BrokerUnreachable, without_password
@@ -42,6 +45,8 @@ EVERYTHING = ".*"
 SETUP = "setup"
 GUEST = "guest"
 """A new broker has it, with its name as the password."""
+VHOST = "/"
+SALT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +197,53 @@ class _Rules:
     def _one_of(self, names: Iterable[str], end: str = "$") -> str:
         """A pattern that matches these names under the fleet's namespace, or what begins with them."""
         return f"^{self._prefix}({'|'.join(map(re.escape, names))}){end}"
+
+
+def definitions(passwords: Mapping[Account, str], namespace: str) -> dict[str, Any]:
+    """Return what RabbitMQ imports at its start (`load_definitions`): without it, there would be the user guest.
+
+    An unchanged password has the same salt again, so that it does not look like a change.
+    """
+    names = {account: namespace + account.name for account in passwords}
+    salts = {account: hashlib.sha256(f"{account.name}/{one}".encode()).digest() for account, one in passwords.items()}
+    return {
+        "vhosts": [{"name": VHOST}],
+        "users": [
+            {
+                "name": names[account],
+                "password_hash": password_hash(password, salts[account][:SALT_BYTES]),
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": list(account.tags),
+            }
+            for account, password in passwords.items()
+        ],
+        "permissions": [
+            {
+                "user": names[account],
+                "vhost": VHOST,
+                "configure": account.configure,
+                "write": account.write,
+                "read": account.read,
+            }
+            for account in passwords
+        ],
+        "topic_permissions": [
+            {
+                "user": names[account],
+                "vhost": VHOST,
+                "exchange": topic.exchange,
+                "write": topic.write,
+                "read": topic.read,
+            }
+            for account in passwords
+            for topic in account.topics
+        ],
+    }
+
+
+def password_hash(password: str, salt: bytes) -> str:
+    """Base64 of the salt and the SHA-256 of salt and password: https://www.rabbitmq.com/docs/passwords."""
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
 async def declare(url: str, topology: Topology, namespace: str, timeout_s: float) -> None:

@@ -9,8 +9,9 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker, ProbableAccessDeniedError, ProbableAuthenticationError
 
-from infra.broker import CLIENT, definitions, password_hash, users
+from infra.broker import CLIENT, users
 from infra.settings import StackSettings
+from ratchet.bus.accounts import definitions
 from ratchet.bus.topology import EXCHANGE, KEPT_RESPONSES
 from tests.private_broker import PrivateBroker
 
@@ -26,23 +27,11 @@ SETTINGS = StackSettings.model_validate(
 PASSWORDS = {user: f"password-of-{user.name}" for user in users(SETTINGS)}
 
 
-def test_a_password_is_hashed_as_the_broker_hashes_it() -> None:
-    """The example of RabbitMQ's documentation on passwords."""
-    assert password_hash("test12", bytes.fromhex("908DC60A")) == "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
-
-
-def test_no_password_stands_in_the_definitions() -> None:
-    document = definitions(PASSWORDS)
-
-    assert [password for password in PASSWORDS.values() if password in document] == []
-    assert {user["name"] for user in json.loads(document)["users"]} == {user.name for user in PASSWORDS}
-
-
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateBroker]:
     """A node that has imported the definitions."""
     path = tmp_path_factory.mktemp("definitions") / "definitions.json"
-    path.write_text(definitions(PASSWORDS))
+    path.write_text(json.dumps(definitions(PASSWORDS, "")))
     broker = PrivateBroker.on_free_ports(tmp_path_factory.mktemp("node"))
     node = broker.start()
     try:

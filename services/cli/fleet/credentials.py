@@ -11,17 +11,14 @@ To have a new password, delete its file first. Leaves out the queues: `ratchet b
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from ratchet.bus.accounts import Account
+from ratchet.bus.accounts import VHOST, Account, definitions
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import SettingsError
 
@@ -35,9 +32,7 @@ MODEL_SERVER = "vllm"
 STAND_INS = {"verifier": "scorer"}
 """Folder, and the account whose URL alone is in it: who stands in for that one, and is to have none of its secrets."""
 NOT_SECRETS = ("README.md", ".gitignore")
-VHOST = "/"
 PASSWORD_BYTES = 24
-SALT_BYTES = 4
 
 
 def write_credentials(
@@ -109,48 +104,6 @@ def _is_for(secret: str, account: str) -> bool:
     if secret.startswith(OF_JUDGE):
         return service in ("scorer", "auditor")
     return secret.startswith(f"ratchet_{service}_")
-
-
-def definitions(passwords: dict[Account, str], namespace: str) -> dict[str, Any]:
-    """Return what RabbitMQ imports at its start (`load_definitions`): without it, there would be the user guest."""
-    return {
-        "vhosts": [{"name": VHOST}],
-        "users": [
-            {
-                "name": namespace + account.name,
-                "password_hash": password_hash(password, secrets.token_bytes(SALT_BYTES)),
-                "hashing_algorithm": "rabbit_password_hashing_sha256",
-                "tags": list(account.tags),
-            }
-            for account, password in passwords.items()
-        ],
-        "permissions": [
-            {
-                "user": namespace + account.name,
-                "vhost": VHOST,
-                "configure": account.configure,
-                "write": account.write,
-                "read": account.read,
-            }
-            for account in passwords
-        ],
-        "topic_permissions": [
-            {
-                "user": namespace + account.name,
-                "vhost": VHOST,
-                "exchange": topic.exchange,
-                "write": topic.write,
-                "read": topic.read,
-            }
-            for account in passwords
-            for topic in account.topics
-        ],
-    }
-
-
-def password_hash(password: str, salt: bytes) -> str:
-    """Base64 of the salt and the SHA-256 of salt and password: https://www.rabbitmq.com/docs/passwords."""
-    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
 def _own_folder(folder: Path, group: int | None) -> None:

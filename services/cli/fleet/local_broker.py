@@ -14,11 +14,11 @@ from pathlib import Path
 import pika
 from pika.exceptions import AMQPError
 
-from ratchet.bus.accounts import EVERYTHING, GUEST, NOTHING, SETUP, Account
+from ratchet.bus.accounts import EVERYTHING, GUEST, NOTHING, SETUP, Account, definitions
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import BusError
-from services.cli.fleet.credentials import DEFINITIONS, SECRET, definitions, write_credentials
+from services.cli.fleet.credentials import DEFINITIONS, SECRET, write_credentials
 
 INSTALL_SENTENCE = (
     "RabbitMQ is not installed. On Debian and Ubuntu type: sudo apt-get install -y rabbitmq-server "

@@ -54,6 +54,13 @@ def test_of_many_jobs_the_highest_priorities_and_the_longest_waits_go_first(conn
     assert sorted(released(connection, Lanes(AGEING_S, WINDOW))) == ["high-0/0", "high-1/0", "high-2/0", "old/0"]
 
 
+def test_the_tasks_of_one_release_go_by_priority(connection: Connection) -> None:
+    submit(connection, "a-low", priority=2, tasks=["x"] * 3)
+    submit(connection, "high", priority=9, tasks=["x"] * 3)
+
+    assert released(connection, Lanes(AGEING_S, WINDOW)) == ["high/0", "high/1", "high/2", "a-low/0"]
+
+
 def test_a_window_that_is_full_holds_up_no_other_and_each_tenant_has_its_share(connection: Connection) -> None:
     # given two tenants with more jobs than a window takes, and a job of another agent
     lanes = Lanes(AGEING_S, WINDOW)

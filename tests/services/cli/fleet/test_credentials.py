@@ -11,11 +11,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from ratchet.bus.accounts import Account, accounts
+from ratchet.bus.accounts import Account, accounts, password_hash
 from ratchet.bus.topology import fleet_topology
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
-from services.cli.fleet.credentials import DEFINITIONS, SECRET, hand_out, password_hash, write_credentials
+from services.cli.fleet.credentials import DEFINITIONS, SECRET, hand_out, write_credentials
 
 FLEET = accounts(fleet_topology(("small",)), ("small",))
 

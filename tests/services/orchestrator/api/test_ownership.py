@@ -63,7 +63,8 @@ class Asking:
     ) -> httpx.Response:
         path = row.path.replace("{task_id}", task_id).replace("{agent_id}", "small").replace("{", "").replace("}", "")
         body = json.loads(json.dumps(BODIES.get(row.route, {})).replace(TASK["task_id"], task_id))
-        given = {"json": body, "params": {"wait_s": 0} if tenant else {}} if row.method == "POST" else {}
+        waits = {"wait_s": 0} if tenant and row.route == "POST /v1/deliberate" else {}
+        given = {"json": body, "params": waits} if row.method == "POST" else {}
         return await self.call(row.method, path, role, name, tenant, **given)
 
 
