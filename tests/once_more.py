@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
-MOST = 3
+MOST = 5
 """The most failed tests that are tried again: if more fail, something is broken."""
 PASSED_ALONE = "passed alone: a defect all the same, of the test or of what it tests, to be mended (decision 0076)\n"
 

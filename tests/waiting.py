@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain
 from typing import Any
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 YIELDS = 10
 """Looks without a pause: work that waits for nothing outside the loop is done by then."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.05
