@@ -142,6 +142,9 @@ class FleetSettings(BaseSettings):
         description="Where the manager is: http://host:8780, for agents that are registered with it. Runners take "
         "their programs from there; without it there are none. The same for every service.",
     )
+    longest_deadline_s: float = Field(
+        7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
+    )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
     index_dir: Path | None = Field(
         None,

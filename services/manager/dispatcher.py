@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -47,6 +48,8 @@ EXPIRE_EVERY_S = 1.0
 FOLLOW_EVERY_S = 1.0
 """Between two looks at the training runs of jobs."""
 DAY_S = 86_400.0
+LONGEST_SHARE = 0.9
+"""The part of the longest deadline that the fleet takes which a task gets at most: its clock may be behind."""
 BRIEF_S = 0.05
 """Seconds that a transaction may hold up the event loop for."""
 T = TypeVar("T")
@@ -119,7 +122,7 @@ class Dispatcher:
     async def _release_tasks(self, fleet: AsyncFleet) -> None:
         if began := await self._database.write(partial(released_tasks, now=time.time())):
             log.info("taken-up", f"{len(began)} tasks were released before: they are sent once more")
-            await _submit(fleet, began)
+            await self._submit(fleet, began)
         while await self._database.leads():
             self._trouble = None
             self._changed.clear()
@@ -127,9 +130,22 @@ class Dispatcher:
             new = await self._write("release", partial(self._release, expires=expires), brief=not expires)
             failpoint.reach("tasks-released")
             if new:
-                await _submit(fleet, new)
+                await self._submit(fleet, new)
             else:
                 await self._wait_for_change()
+
+    async def _submit(self, fleet: AsyncFleet, released: Iterable[Task | TrainRequest]) -> None:
+        until = datetime.now(UTC) + timedelta(seconds=LONGEST_SHARE * self._settings.longest_deadline_s)
+        tasks: list[Task] = []
+        runs: list[TrainRequest] = []
+        for one in released:
+            if isinstance(one, TrainRequest):
+                runs.append(one)
+            else:
+                tasks.append(one.model_copy(update={"deadline": min(one.deadline or until, until)}))
+        await fleet.submit_all(tasks)
+        for run in runs:
+            await fleet.train(run)
 
     def _release(self, connection: Connection, *, expires: bool) -> list[Task | TrainRequest]:
         now = time.time()
@@ -204,19 +220,6 @@ class Dispatcher:
                         await self._database.write(partial(show_stages, stages=look.stages))
                         shown = look.stages
             await asyncio.sleep(FOLLOW_EVERY_S)
-
-
-async def _submit(fleet: AsyncFleet, released: Iterable[Task | TrainRequest]) -> None:
-    tasks: list[Task] = []
-    runs: list[TrainRequest] = []
-    for one in released:
-        if isinstance(one, TrainRequest):
-            runs.append(one)
-        else:
-            tasks.append(one)
-    await fleet.submit_all(tasks)
-    for run in runs:
-        await fleet.train(run)
 
 
 def show_quotas(connection: Connection, now: float) -> None:

@@ -59,9 +59,6 @@ class OrchestratorSettings(FleetSettings):
         "here sets 16.",
     )
     task_deadline_s: float = Field(3600.0, gt=0, description="Seconds a task may take, where it names no deadline.")
-    longest_deadline_s: float = Field(
-        7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
-    )
     objective_availability: float = Field(
         0.99,
         ge=0.95,

@@ -190,6 +190,21 @@ async def test_a_job_whose_deadline_passed_is_refused(tmp_path: Path) -> None:
         await here.post("/v1/jobs", 404, json={"tasks": ["a"], "agent_id": "nobody"})
 
 
+async def test_no_task_has_a_deadline_that_the_fleet_would_refuse(tmp_path: Path) -> None:
+    async with managed(tmp_path, manager_job_days=30, longest_deadline_s=1_000) as here:
+        # given a job that lasts longer than a task may, and one that ends before
+        soon = datetime.now(UTC) + timedelta(seconds=500)
+        await here.submit(1, job_id="long")
+        await here.submit(1, job_id="short", deadline=soon.isoformat())
+        await here.released(2)
+
+        # then the fleet would take both, even if its clock is behind
+        until = {name: here.fleet.open[f"{name}/0"].deadline or soon for name in ("long", "short")}
+        now = datetime.now(UTC)
+        assert now + timedelta(seconds=600) < until["long"] < now + timedelta(seconds=950)
+        assert until["short"] == soon
+
+
 async def test_what_waits_expires_with_its_job(tmp_path: Path) -> None:
     async with managed(tmp_path, manager_window=1) as here:
         soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
