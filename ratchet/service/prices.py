@@ -38,6 +38,8 @@ class AgentPrices(Record):
     """The most prompt tokens of a task whose program calls the model often; other prompts have at most one per byte."""
     calls: int | None = Field(None, ge=1)
     """The most calls of the model for one sample, where a program makes them."""
+    tokens: int | None = Field(None, ge=1)
+    """The most tokens that are sampled in these calls."""
 
     def of(self, usage: TaskUsage) -> Decimal:
         """Return the exact price, in micro-units."""
@@ -73,7 +75,8 @@ def most_tokens(task: Task, prices: AgentPrices) -> TaskUsage:
     """Return the most that a task of these bounds can take: no token of a prompt has less than a byte."""
     samples, max_tokens = task.samples or prices.samples, task.max_tokens or prices.max_tokens
     prompt = prices.max_prompt_tokens or len(task.encode()) * (samples * prices.calls if prices.calls else 1)
-    return TaskUsage(prompt_tokens=prompt, sampled_tokens=samples * max_tokens * (prices.calls or 1))
+    in_calls = max_tokens * (prices.calls or 1)
+    return TaskUsage(prompt_tokens=prompt, sampled_tokens=samples * min(in_calls, prices.tokens or in_calls))
 
 
 def most_cost(asked: Task | TrainRequest, prices: AgentPrices) -> int:

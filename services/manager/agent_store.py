@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from math import ceil
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -79,8 +78,8 @@ class Registration(NamedTuple):
         found = prices.get(self.name) or prices.get(self.model)
         if found is None:
             return None
-        calls = min(self.limits.calls, ceil(self.limits.tokens / found.max_tokens))
-        return found.model_copy(update={"calls": calls})
+        calls = min(self.limits.calls, self.limits.tokens)  # each samples a token at least
+        return found.model_copy(update={"calls": calls, "tokens": self.limits.tokens})
 
     @property
     def route(self) -> Route:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +76,10 @@ async def test_a_kind_is_a_rule_for_its_tasks(
     async with managed(tmp_path) as here:
         await register(here, **rules)
         await report(here)
-        await here.submit(1, job_id="j", agent_id="bot")
+        until = datetime.now(UTC) + timedelta(
+            hours=1
+        )  # of a job that lasts longer than a task may, each sending counts
+        await here.submit(1, job_id="j", agent_id="bot", deadline=until.isoformat())
         await here.released(1)
         task = here.fleet.open["j/0"]
         assert (task.adapter_version, task.kept_apart) == (version, apart)
@@ -264,6 +268,21 @@ async def test_the_budget_of_an_agent_holds_for_all_of_its_jobs(tmp_path: Path) 
         paused = [await here.wait_for(name, state="paused") for name in "xy"]
         assert "the budget of the agent 'bot' can't pay for the next task" in paused[0]["reason"]
         assert (await here.get("/v1/agents/bot/metrics"))["spent"] == "60.000000"
+
+
+async def test_calls_that_are_shorter_than_the_prices_say_are_all_paid(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text(SMALL)
+    async with managed(tmp_path, prices=prices) as here:
+        # given two rollouts of three calls that sample five tokens in all, two in each call, where a call has five
+        await register(here, program=PROGRAM | {"limits": {"calls": 3, "tokens": 5}})
+        await report(here)
+        await here.post("/v1/jobs", json={"job_id": "j", "agent_id": "bot", "tasks": [{"input": "a", "max_tokens": 2}]})
+        await here.released(1)
+        assert (await here.wait_for("j", released=1))["reserved"] == "10.000000"
+
+        answer(here, "j/0", 10)
+        assert (await here.wait_for("j", state="done"))["spent"] == "10.000000"
 
 
 class Said(NamedTuple):
