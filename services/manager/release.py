@@ -398,7 +398,7 @@ def expire(connection: Connection, now: float, keep_s: float) -> int:
     old = and_(jobs.c.state.not_in([*OPEN, JobState.LOADING]), ~IS_HELD, jobs.c.changed_at <= now - keep_s)
     most = ENDED_AT_ONCE
     for its, end in ((loading, drop), (old, forget)):
-        for job in connection.execute(select(jobs).where(its).limit(FORGOTTEN_AT_ONCE)).all():
+        for job in connection.execute(select(jobs).where(its).limit(FORGOTTEN_AT_ONCE).with_for_update()).all():
             if most > 0:
                 end(connection, job.job_id)
                 most -= job.tasks

@@ -21,7 +21,7 @@ from services.manager import job_store
 from services.manager.database import Database
 from services.manager.limits import set_quota
 from services.manager.order import Lanes
-from services.manager.release import release
+from services.manager.release import expire, release
 from tests.services.manager.managed import ScriptedFleet, managed
 from tests.services.manager.postgres import FOLDERS, Postgres, postgres
 from tests.services.manager.test_database import check_old_jobs_count_their_bytes
@@ -127,6 +127,24 @@ async def test_a_job_that_another_manager_pauses_is_not_released(server: Postgre
 
         job = await one.look(lambda connection: job_store.get(connection, "p", LOCAL, time.time()))
         assert (released, job.state, job.waiting) == ([], "paused", 10)
+
+
+async def test_a_job_that_another_manager_runs_again_is_not_forgotten(server: Postgres) -> None:
+    async with two_databases(server) as (one, other):
+        # given a job that ended longer ago than jobs are kept
+        await one.write(partial(new_job, job_id="r"))
+        await one.write(lambda connection: job_store.cancel(connection, "r", time.time() - 99))
+
+        # when it is run again as another manager forgets it
+        await both(
+            one,
+            lambda connection: job_store.rerun(connection, "r", time.time(), time.time() + 999),
+            other,
+            lambda connection: expire(connection, time.time(), 9.0),
+        )
+
+        job = await one.look(lambda connection: job_store.get(connection, "r", LOCAL, time.time()))
+        assert (job.state, job.waiting) == ("running", 10)
 
 
 async def test_two_managers_hold_one_quota(server: Postgres) -> None:
