@@ -96,14 +96,14 @@ class Database:
         await self._run(self._writes, self._open)
         self._answered_at = time.monotonic()
 
-    async def write(self, work: Callable[[Connection], T], *, brief: bool = False) -> T:
+    async def write(self, work: Callable[[Connection], T], *, brief: bool = False, leads: bool = False) -> T:
         """Return what `work` returns, once its transaction is on disk. Raises StorageUnavailable: nothing was done.
 
-        `brief`: it takes a few milliseconds at most.
+        `brief`: it takes a few milliseconds at most. `leads`: it is undone where another manager may lead by now.
         """
         self._check_answers()
         if not self.is_sqlite:
-            return await self._run(self._writes, partial(self._transaction, work))
+            return await self._run(self._writes, partial(self._lead_and if leads else self._transaction, work))
         write = _Write(work, brief, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
         if self._committing is None or self._committing.done():
@@ -346,17 +346,27 @@ class Database:
 
     def _lead(self) -> bool:
         assert self._engine is not None
-        try:
-            if self._leading is None:
-                connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        if self._leading is None:
+            with self._use_engine() as engine:
+                connection = engine.connect()
                 if not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": LOCK}).scalar():
                     connection.close()
                     return False
+                connection.commit()
                 self._leading = connection
-            self._leading.execute(text("SELECT 1"))
-            return True
+        self._lead_and(lambda connection: connection.execute(text("SELECT 1")))
+        return True
+
+    def _lead_and(self, work: Callable[[Connection], T]) -> T:
+        """Make a transaction of the session that has the lock: nobody else has it before both have ended."""
+        leading = self._leading
+        assert leading is not None, "leads() comes first"
+        try:
+            with leading.begin():
+                return work(leading)
         except AWAY as error:
             self._leading = None
+            leading.invalidate()  # its session may live, with the lock
             raise self._away(error) from error
 
     def _close(self) -> None:

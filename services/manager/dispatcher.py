@@ -127,7 +127,7 @@ class Dispatcher:
             self._trouble = None
             self._changed.clear()
             expires = time.monotonic() - self._expired_at >= EXPIRE_EVERY_S
-            new = await self._write("release", partial(self._release, expires=expires), brief=not expires)
+            new = await self._write("release", partial(self._release, expires=expires), brief=not expires, leads=True)
             failpoint.reach("tasks-released")
             if new:
                 await self._submit(fleet, new)
@@ -192,7 +192,7 @@ class Dispatcher:
             failed = Result(task_id=result.task_id, status="failed", reason=why)
             return await self._database.write(partial(store, results=[failed], now=time.time()))
 
-    async def _write(self, act: str, work: Callable[[Connection], T], *, brief: bool = True) -> T:
+    async def _write(self, act: str, work: Callable[[Connection], T], *, brief: bool = True, leads: bool = False) -> T:
         """Make a transaction, in the event loop where it is `brief` and the last one of this act was."""
 
         def work_and_measure(connection: Connection) -> T:
@@ -202,7 +202,8 @@ class Dispatcher:
             finally:
                 self._took[act] = time.perf_counter() - began
 
-        return await self._database.write(work_and_measure, brief=brief and self._took.get(act, 0.0) < BRIEF_S)
+        brief = brief and self._took.get(act, 0.0) < BRIEF_S
+        return await self._database.write(work_and_measure, brief=brief, leads=leads)
 
     async def _follow_runs(self) -> None:
         """Follow training runs by their records. Where these can't be read, runs and their jobs wait."""

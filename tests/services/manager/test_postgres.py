@@ -56,6 +56,35 @@ async def test_another_manager_takes_over_from_the_one_that_releases(tmp_path: P
     await ending.__aexit__(None, None, None)
 
 
+async def test_what_is_released_as_another_manager_takes_over_is_not_lost(tmp_path: Path, server: Postgres) -> None:
+    first, second = ScriptedFleet(), ScriptedFleet()
+    async with (
+        managed(tmp_path / "a", first, manager_db=server.url) as one,
+        managed(tmp_path / "b", second, manager_db=server.url) as other,
+        two_databases(server) as (database, _),
+    ):
+        # given a manager that leads, in a release that is held up
+        with database.beside() as connection:
+            await one.submit(1, job_id="j", more=True)
+            connection.execute(text("SELECT * FROM tasks FOR UPDATE"))
+            await one.post("/v1/jobs/j/tasks", json={"first": 1, "tasks": ["x"]})
+            with database.beside() as looks:
+                waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+                await until(lambda: looks.execute(waiting).scalar())
+
+                # when its session with the lock ends, so that the other leads
+                leads = text("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
+                (leader,) = looks.execute(leads).scalars()
+                looks.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": leader})
+                await until(lambda: set(looks.execute(leads).scalars()) - {leader})
+                await settled(0.5)
+
+        # then the other asks for the tasks
+        for task_id in await other.released(2):
+            second.answer(task_id)
+        assert (await other.wait_for("j", state="done"))["ok"] == 2
+
+
 async def test_a_database_that_is_away_loses_nothing(tmp_path: Path, server: Postgres) -> None:
     async with managed(tmp_path, manager_db=server.url, manager_window=1) as here:
         # given a job under way
