@@ -284,7 +284,7 @@ def take_report(connection: Connection, report: RunnerReport, now: float) -> lis
         said = (one.revision, one.state, one.reason)
         if row is not None:
             is_news = (row.revision, row.state, row.reason) != said
-            if not is_news and now - row.reported_at < WRITTEN_EVERY_S:
+            if not is_news and abs(now - row.reported_at) < WRITTEN_EVERY_S:
                 continue
             mine = (agent_reports.c.runner == report.runner) & (agent_reports.c.name == one.name)
             connection.execute(update(agent_reports).where(mine).values(_report(said, now)))
@@ -376,7 +376,8 @@ def _report(said: tuple[int, str, str | None], now: float) -> dict[str, Any]:
 
 def _states(connection: Connection, rows: Iterable[Row[Any]], now: float) -> dict[str, tuple[AgentState, str]]:
     heard: dict[str, list[Row[Any]]] = {}
-    for one in connection.execute(select(agent_reports).where(agent_reports.c.reported_at > now - HEARD_S)):
+    lately = agent_reports.c.reported_at.between(now - HEARD_S, now + HEARD_S)  # what is later, a clock set back left
+    for one in connection.execute(select(agent_reports).where(lately)):
         heard.setdefault(one.name, []).append(one)
     return {row.name: state_of(row.retired, row.revision, heard.get(row.name, [])) for row in rows}
 

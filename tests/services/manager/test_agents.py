@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import create_engine, insert, select
 
-from ratchet.http.access.roles import Role
+from ratchet.http.access.roles import LOCAL, Role
 from ratchet.programs.declared import Program
-from schemas.api.agents import AgentState
-from services.manager.agent_store import state_of
-from services.manager.tables import agents
+from schemas.api.agents import AgentState, NewAgent, RunnerReport
+from services.manager.agent_store import add, get, state_of, take_report
+from services.manager.tables import METADATA, agents
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.services.manager.managed import Managed, ScriptedFleet, managed
 from tests.services.manager.test_budgets import SMALL, answer
@@ -307,6 +307,24 @@ class Said(NamedTuple):
 def test_the_state_of_an_agent_is_what_all_runners_say_of_its_revision(reports: list[Said], state: AgentState) -> None:
     assert state_of(False, 2, reports)[0] is state
     assert state_of(True, 2, reports)[0] is AgentState.RETIRED
+
+
+def test_a_runner_that_is_gone_is_heard_of_no_more_also_where_the_clock_was_set_back() -> None:
+    with create_engine("sqlite://").connect() as connection:
+        METADATA.create_all(connection)
+        asked = NewAgent.model_validate({"name": "bot", "program": PROGRAM})
+        add(connection, asked, "small", LOCAL, None, 0.0)
+
+        # given a runner that could not run the agent, and another one that can
+        for runner, state in (("gone", "broken"), ("here", "ready")):
+            said = RunnerReport.model_validate({"runner": runner, "agents": [REPORT | {"state": state}]})
+            take_report(connection, said, 9_000.0)
+        assert get(connection, "bot", 9_000.0).state is AgentState.BROKEN
+
+        # when the clock is set back by an hour, and only the second one reports
+        take_report(connection, said, 5_400.0)
+
+        assert get(connection, "bot", 5_400.0).state is AgentState.READY
 
 
 async def test_a_runner_gets_a_program_until_it_has_it(tmp_path: Path) -> None:
