@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -147,11 +148,13 @@ def results(
 ) -> None:
     """Print the results that a job has by now, one a line, in the order in which its tasks ended."""
     with api_client("manager", url, token) as client:
+        lines = _results(client, job_id)
         if out is None:
-            sys.stdout.writelines(_results(client, job_id))
+            sys.stdout.writelines(lines)
             return
+        first = next(lines, "")  # raises before an older file is emptied
         with out.open("w", encoding="utf-8") as file:
-            file.writelines(_results(client, job_id))
+            file.writelines(chain([first], lines))
 
 
 @jobs.command()
