@@ -162,10 +162,10 @@ def jobs_router(jobs: Jobs) -> APIRouter:
         """
         place = place_of(cursor, int)
         after = 0 if place is None else min(max(0, int(place[0])), 2**31 - 1)
-        found = await jobs.results(job_id, caller, after, limit)
+        found, has_more = await jobs.results(job_id, caller, after, limit)
         following = cursor_of([found[-1].place]) if found else cursor
         if not jsonl:
-            return Page(items=found, next=following if len(found) == limit else None)
+            return Page(items=found, next=following if has_more else None)
         lines = "".join(f"{one.model_dump_json()}\n" for one in found)
         return Response(lines, media_type=JSONL, headers={"X-Next": following} if following else {})
 

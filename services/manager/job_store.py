@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,6 +51,8 @@ RATE_S = 60.0
 ENDED_BY_CALL = 1_000
 """Waiting tasks of a job that its cancelling ends at once; the others end within seconds."""
 REASONS = 10
+PAGE_SIZE = 8_000_000
+"""Characters of the results on a page, if it has more than one: results may have megabytes of artifacts."""
 NO_APPROVAL = "it waits for approval: an operator lets it go on with `ratchet jobs resume`"
 OPEN = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 NOT_RUN = {
@@ -241,10 +244,17 @@ def page(connection: Connection, caller: Caller, state: JobState | None, before:
     return [_job(row) for row in connection.execute(query)]
 
 
-def results(connection: Connection, job_id: str, after: int, limit: int) -> list[JobResult]:
-    """Return tasks that have ended, in that order, those after the place `after`."""
-    query = select(tasks).where(tasks.c.job_id == job_id, tasks.c.place > after).order_by(tasks.c.place).limit(limit)
-    return [
+def results(connection: Connection, job_id: str, after: int, limit: int) -> tuple[list[JobResult], bool]:
+    """Return tasks that have ended, in that order, those after the place `after`, and whether there may be more."""
+    its = and_(tasks.c.job_id == job_id, tasks.c.place > after)
+    sizes = select(tasks.c.place, func.length(tasks.c.result)).where(its).order_by(tasks.c.place).limit(limit)
+    there = connection.execute(sizes).all()
+    sums = accumulate(size or 0 for _, size in there)
+    fitting = [place for (place, _), size in zip(there, sums, strict=True) if size <= PAGE_SIZE] or [
+        place for place, _ in there[:1]
+    ]
+    query = select(tasks).where(its, tasks.c.place <= max(fitting, default=0)).order_by(tasks.c.place)
+    found = [
         JobResult(
             place=row.place,
             task_id=task_id_of(job_id, row.n, row.attempt),
@@ -256,6 +266,7 @@ def results(connection: Connection, job_id: str, after: int, limit: int) -> list
         )
         for row in connection.execute(query)
     ]
+    return found, len(fitting) < len(there) or len(there) == limit
 
 
 def pause(connection: Connection, job_id: str, now: float) -> Job:

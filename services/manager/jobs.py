@@ -107,14 +107,16 @@ class Jobs:
             found = found.model_copy(update={"failures": failures})
         return caller.show(found)
 
-    async def results(self, job_id: str, caller: Caller, after: int, limit: int) -> list[JobResult]:
+    async def results(self, job_id: str, caller: Caller, after: int, limit: int) -> tuple[list[JobResult], bool]:
+        """Return those after the place `after`, and whether there may be more."""
         key = caller.key_of(job_id)
 
-        def check_and_read(connection: Connection) -> list[JobResult]:
+        def check_and_read(connection: Connection) -> tuple[list[JobResult], bool]:
             job_store.check_visible(connection, key, caller)
             return job_store.results(connection, key, after, limit)
 
-        return [caller.show(one) for one in await self._database.look(check_and_read)]
+        found, has_more = await self._database.look(check_and_read)
+        return [caller.show(one) for one in found], has_more
 
     async def pause(self, job_id: str, caller: Caller) -> Job:
         return await self._change(job_id, caller, job_store.pause)

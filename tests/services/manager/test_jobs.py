@@ -240,6 +240,21 @@ async def test_jobs_are_listed_the_newest_first(tmp_path: Path) -> None:
         assert [job["job_id"] for job in page["items"] + rest["items"]] == ["c", "b", "a"]
 
 
+async def test_a_page_of_large_results_is_cut(tmp_path: Path) -> None:
+    async with managed(tmp_path) as here:
+        # given two results that fit a page together, and a third one that fits none
+        await here.submit(3, job_id="j")
+        for task_id, size in zip(await here.released(3), (10, 10, 9_000_000), strict=True):
+            here.fleet.answer(task_id, artifact={"patch": "x" * size})
+        await here.wait_for("j", state="done")
+
+        first = await here.get("/v1/jobs/j/results", params={"limit": 200})
+        second = await here.get("/v1/jobs/j/results", params={"limit": 200, "cursor": first["next"]})
+
+        assert [[one["n"] for one in page["items"]] for page in (first, second)] == [[0, 1], [2]]
+        assert second["next"] is None
+
+
 async def test_the_id_of_a_forgotten_job_is_used_again_with_other_tasks(tmp_path: Path) -> None:
     async with managed(tmp_path, manager_keep_days=0.2 / 86_400) as here:
         # given a job that was answered, run again in part, and forgotten
