@@ -346,8 +346,8 @@ def metrics(connection: Connection, name: str, tenant: str | None, owner: str | 
     mine = tasks.c.job_id.in_(newest)
     ended = select(func.count()).where(mine, tasks.c.place.isnot(None), tasks.c.ended_at > now - RATE_S)
     last = select(tasks.c.result).where(mine, tasks.c.state == "ok").order_by(tasks.c.ended_at.desc())
-    answers = [Result.decode(one) for one in connection.execute(last.limit(NEWEST_SCORES)).scalars() if one]
-    scores = [one.score for one in answers if one.score is not None]
+    answers = connection.execute(last.limit(NEWEST_SCORES)).scalars()  # one at a time: each may have megabytes
+    scores = [score for one in answers if one and (score := Result.decode(one).score) is not None]
     columns = ("prompt_tokens", "sampled_tokens", "spent")
     took = connection.execute(select(*(func.coalesce(func.sum(usage.c[one]), 0) for one in columns)).where(used)).one()
     return AgentMetrics(
