@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ratchet.bus.protocol import Bus, Delivery, decode_delivery, derived_id
-from ratchet.bus.topology import cancellations_topic, work_queue
+from ratchet.bus.topology import cancellations_topic
 from ratchet.http.access.roles import Caller
 from ratchet.logs.names import APPROVALS
 from ratchet.rollouts.kept_steps import MOST_QUESTIONS
@@ -30,6 +30,7 @@ from services.orchestrator.clocks import now
 from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.event_hub import EventHub
+from services.orchestrator.tasks.intake import queue_of
 
 log = Log("approvals")
 
@@ -202,9 +203,8 @@ class ApprovalService:
                 if one.decision is not None
             )
             body = work.model_copy(update={"approvals": given}).encode()
-            queue = work_queue(work.agent_id, priority=work.priority)
             message_id = derived_id(decided.approval_id, "work")
-            await self.bus.publish(queue, body, type=Work.TYPE, message_id=message_id)
+            await self.bus.publish(queue_of(work), body, type=Work.TYPE, message_id=message_id)
             await self.log.add(self._line(decided, "resumed"))
         self._unsent.pop(decided.approval_id, None)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from ratchet.bus.topology import APPROVALS, cancellations_topic
+from ratchet.bus.topology import APPROVALS, MANAGER, cancellations_topic
 from ratchet.logs.reader import read
 from schemas import Task, Work
 from schemas.messages.approval_request import ApprovalRequest
@@ -100,6 +100,19 @@ async def test_a_question_and_its_answer_are_events(tmp_path: Path) -> None:
         await until(lambda: len(client.events) >= 2)
         await client.leave()
     assert [(told["approval_id"], told["decision"]) for _, told in client.events] == [("a", None), ("a", "approve")]
+
+
+async def test_a_registered_agents_work_goes_back_to_its_own_queue(tmp_path: Path) -> None:
+    async with asking(tmp_path, manager_url="http://127.0.0.1:8780") as at, api_of(at) as http:
+        await at.submit_as(MANAGER, Task(task_id="t1", input="x", registered_agent="bot"))
+        await ask(at, "a")
+        await until_open(http, "a")
+        await http.post("/v1/approvals/a", json={"decision": "approve"})
+        await until_logged(tmp_path, 3)
+
+        _, work = await at.work(agent="small.programs", count=2)
+        assert (work.registered_agent, [one.decision for one in work.approvals or ()]) == ("bot", ["approve"])
+        assert at.bus.deliveries_published("work.small") == []
 
 
 async def test_the_first_answer_counts(tmp_path: Path) -> None:
