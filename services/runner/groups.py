@@ -198,12 +198,14 @@ class Groups:
         kept = None
         try:
             sample = None
-            if (newest := steps.last_answer) is not None and ends_rollout(*newest):
-                standing = await asyncio.to_thread(self.kept.standing, key, number)
-                sample = standing and ended_by_person(standing, *newest)
-            if sample is None and (question := steps.open_question) is not None:
-                await self._ask(group, number, name, question)
+            standing = await asyncio.to_thread(self.kept.standing, key, number)
+            if standing and (newest := steps.last_answer) is not None and ends_rollout(*newest):
+                sample = ended_by_person(standing, *newest)
+            elif standing and (question := steps.open_question) is not None:
+                await self._ask(group, number, name, question, standing)
                 return question
+            elif standing:
+                await asyncio.to_thread(self.kept.remove_standing, key, number)
             if sample is None:
                 sample = await self._in_turn(group, number, name, budget, steps)
             if steps.diverged is not None and not budget.called_off:
@@ -220,7 +222,7 @@ class Groups:
             if steps.waits is not None and not budget.called_off:
                 await asyncio.to_thread(self.kept.put_standing, key, number, sample)
                 failpoint.reach("rollout-waits")
-                await self._ask(group, number, name, steps.waits)
+                await self._ask(group, number, name, steps.waits, sample)
                 return steps.waits
             failpoint.reach("rollout-ended")
             if sample.status not in NOT_THERE:
@@ -243,9 +245,8 @@ class Groups:
                 steps.answer(given.approval_id, given.decision, given.text)
         return steps
 
-    async def _ask(self, group: Group, number: int, name: str, question: Question) -> None:
+    async def _ask(self, group: Group, number: int, name: str, question: Question, standing: Sample) -> None:
         """Return when the orchestrator's queue has the question; it knows one that comes again."""
-        standing = await asyncio.to_thread(self.kept.standing, group.key, number)
         request = ApprovalRequest(
             approval_id=question.approval_id,
             task_id=group.work.task_id,
@@ -256,8 +257,8 @@ class Groups:
             question=question.question,
             options=question.options,
             ends=question.ends,
-            answer=standing.text[-MOST_SHOWN:] if standing else "",
-            patch=standing.artifact.patch[:MOST_SHOWN] if standing and standing.artifact else "",
+            answer=standing.text[-MOST_SHOWN:],
+            patch=standing.artifact.patch[:MOST_SHOWN] if standing.artifact else "",
         )
         message_id = derived_id(question.approval_id, "asked")
         await self.bus.publish(APPROVALS, request.encode(), type=ApprovalRequest.TYPE, message_id=message_id)

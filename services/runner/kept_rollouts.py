@@ -92,6 +92,11 @@ class KeptRollouts:
         """Return it as it stands; None where that can't be read."""
         return _read(self._place(key) / f"{number}{STANDING}")
 
+    def remove_standing(self, key: str, number: int) -> None:
+        """It goes on, and stands otherwise when it asks again."""
+        with explaining(self._place(key)):
+            (self._place(key) / f"{number}{STANDING}").unlink(missing_ok=True)
+
     def note_answered(self, key: str) -> None:
         """The Response is confirmed: this Work is not run again, however often it comes. Raises nothing."""
         file = self._folder.parent / ANSWERED

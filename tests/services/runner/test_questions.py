@@ -18,6 +18,7 @@ from schemas.messages.task import TaskCancelled
 from schemas.messages.work import Decision, GivenApproval, Sampling, Work
 from schemas.messages.workspace import Workspace
 from services.agent.engines.scripted import EchoEngine
+from services.runner.kept_rollouts import KeptRollouts
 from tests.memory_bus import MemoryBus
 from tests.services.runner.conftest import House, MakeHouse, cancelled, delivery, python
 from tests.services.runner.test_runner_worker import Counting
@@ -183,6 +184,40 @@ async def test_a_result_may_need_a_persons_approval(
 
     assert (sample.text, sample.status, sample.says) == expected
     assert engine.asked == 1
+
+
+class CutOff(KeptRollouts):
+    """That of a runner which is killed when a question is on disk, and how its rollout stands is not."""
+
+    def put_standing(self, key: str, number: int, sample: Sample) -> None:
+        raise InterruptedError("killed")
+
+
+async def test_a_person_sees_the_result_that_is_asked_for_though_the_runner_was_killed_before_it_was_kept(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    engine, work = Counting(), make_work(input="sum", workspace=FILES)
+    code = "said = ask(sys.stdin.read()); open('did.txt', 'a').write(f'{len(said)}\\n'); print(said)"
+    async with make_house({"it": python(code, approval="before-finish")}, engine) as house:
+        groups = house.worker._groups
+        whole, cut_off = groups.kept, CutOff(house.worker._settings.runner_dir, 10**9)
+
+        async def killed_and_again(given: Work) -> ApprovalRequest:
+            groups.kept = cut_off
+            with pytest.raises(InterruptedError):
+                await handled(house, given)
+            groups.kept = whole
+            assert await handled(house, given) == []
+            return questions_on(house.bus)[-1]
+
+        first = await killed_and_again(work)
+        rejected = with_answers(work, answer_to(first, "reject", "again"))
+        second = await killed_and_again(rejected)
+        (sample,) = await handled(house, with_answers(rejected, *(rejected.approvals or ()), answer_to(second)))
+
+    assert (first.answer, "+3" in first.patch) == ("sum", True)
+    assert second.answer.endswith("again") and f"+{len(second.answer)}" in second.patch
+    assert (sample.text, sample.status, engine.asked) == (second.answer, "finished", 2)
 
 
 async def test_a_rejection_is_the_programs_next_turn_with_the_files_it_left(
