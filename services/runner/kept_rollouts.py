@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from ratchet.files.append_file import explaining
 from ratchet.files.atomic_file import replace_file
+from ratchet.files.folder_lock import FolderLock
 from ratchet.rollouts.kept_steps import KeptSteps
 from ratchet.service.errors import DiskFull
 from schemas.messages.response import Sample
@@ -75,6 +76,10 @@ class KeptRollouts:
                 replace_file(place / f"{number}.json", content, mode=0o600)
                 del self._unsaved[key, number]
                 self._show(held)
+
+    def lock(self, key: str) -> FolderLock:
+        """Return a lock on this Work among the runners that share the folder. It goes with `remove`."""
+        return FolderLock(self._place(key))
 
     def steps(self, key: str, number: int) -> KeptSteps:
         """Open the steps of a rollout. Raises JournalError."""

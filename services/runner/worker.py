@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
 
 from fastapi import APIRouter
 
@@ -207,9 +209,10 @@ class RunnerWorker:
         key = key_of(work)
         own = is_own(work.arm.experiment_id) and not is_asked_of_big(work.arm.experiment_id)
         turn = self._own_share.turn(work.sampling.n, own=own, within_s=self._time.left_of(work))
-        async with turn:
+        async with turn, AsyncExitStack() as held:
             try:
-                if await self._answers.answer(work, delivery.body, lambda: self._respond(work, key, delivery.attempts)):
+                make = partial(self._respond, work, key, delivery.attempts, held)
+                if await self._answers.answer(work, delivery.body, make):
                     await asyncio.to_thread(self._groups.kept.note_answered, key)
             except WaitsForPerson:
                 self._waiting[work.task_id] = key
@@ -226,9 +229,18 @@ class RunnerWorker:
             self._forgetting.add(task)
             task.add_done_callback(self._forgetting.discard)
 
-    async def _respond(self, work: Work, key: str, attempts: int | None) -> Response | None:
+    async def _hold(self, work: Work, key: str, held: AsyncExitStack) -> None:
+        """Wait until no other runner is at this Work, as one may be whose connection the broker has lost."""
+        lock = self._groups.kept.lock(key)
+        held.callback(lock.release)
+        while self._time.left_of(work) > 0 and not await asyncio.to_thread(lock.try_acquire, sign=False):
+            self._groups.advance.note()
+            await asyncio.sleep(AGENT_POLL_S)
+
+    async def _respond(self, work: Work, key: str, attempts: int | None, held: AsyncExitStack) -> Response | None:
         """Return the Response; None where the task was cancelled before any rollout began, has expired, or was answered
-        before a runner ended."""
+        before a runner ended. What holds the Work is put into `held`."""
+        await self._hold(work, key, held)
         if await asyncio.to_thread(self._groups.kept.was_answered, key):
             log.info("answered-before", "a Work came again whose Response is confirmed")
             return None

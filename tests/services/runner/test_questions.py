@@ -18,7 +18,7 @@ from schemas.messages.task import TaskCancelled
 from schemas.messages.work import Decision, GivenApproval, Sampling, Work
 from schemas.messages.workspace import Workspace
 from services.agent.engines.scripted import EchoEngine
-from services.runner.kept_rollouts import KeptRollouts
+from services.runner.kept_rollouts import FOLDER, KeptRollouts
 from tests.memory_bus import MemoryBus
 from tests.services.runner.conftest import House, MakeHouse, cancelled, delivery, python
 from tests.services.runner.test_runner_worker import Counting
@@ -325,6 +325,24 @@ async def test_a_rollout_that_was_cut_off_goes_on_where_it_was(make_house: MakeH
 
     assert sample.text.split("\n") == [f"turn {turn}" for turn in range(4)]
     assert (engine.asked, sample.usage and sample.usage.calls) == (4, 4), "the answer under way was not sampled anew"
+
+
+async def test_a_work_that_comes_to_another_runner_while_the_first_is_at_it_waits_and_runs_nothing(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    program, work, engine = {"it": python("print(ask('once'))")}, make_work(), Gated(free=0)
+    async with make_house(program, engine) as first, make_house(program, engine, first.bus) as second:
+        handling = asyncio.create_task(first.worker.handle(delivery(work)))
+        await until(engine.held.is_set)
+        again = asyncio.create_task(second.worker.handle(delivery(work)))
+        looked = second.worker._groups.advance.at()
+        await until(lambda: second.worker._groups.advance.at() > looked or engine.asked > 1)
+        engine.gate.set()
+        await asyncio.gather(handling, again)
+
+        assert engine.asked == 1
+        assert len(first.bus.deliveries_published(RESPONSES)) == 1
+        assert list((first.worker._settings.runner_dir / FOLDER).iterdir()) == []
 
 
 async def test_a_program_without_a_pattern_begins_anew_where_it_was_cut_off(
