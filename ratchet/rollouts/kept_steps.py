@@ -239,8 +239,11 @@ class KeptSteps:
             return False
         return True
 
-    async def ask(self, question: str, options: Sequence[str] = (), *, ends: bool = False) -> Answered | None:
-        """Return a person's answer; None where it is to be waited for: then the question is on disk.
+    async def ask(
+        self, question: str, options: Sequence[str] = (), *, ends: bool = False, shown: Sequence[str] = ()
+    ) -> Answered | None:
+        """Return a person's answer; None where it is to be waited for: then the question is on disk. `shown`: what it
+        is about. Where the record is lost, an answer is for the same question about the same alone.
 
         Raises Diverged, NotKept.
         """
@@ -250,7 +253,7 @@ class KeptSteps:
             raise NotKept(f"this rollout has asked {MOST_QUESTIONS} questions, as many as it may")
         if found is None:
             number = f"{self.times_anew}/{len(self._questions)}"
-            found = Question(key, key_of(self._name, number)[:24], question, tuple(options), ends)
+            found = Question(key, key_of(self._name, number, key, shown)[:24], question, tuple(options), ends)
             self._questions[found.approval_id] = found
             self.add(found)
             if self._trouble is not None:

@@ -41,7 +41,8 @@ class ApprovedStart:
             if not asks_at_end(self.approval, ran, self.steps):
                 return ran
             try:
-                answer = await self.steps.ask(QUESTION, ("approve", "reject", "edit"), ends=True)
+                shown = (ran.text, ran.artifact.patch if ran.artifact else "")
+                answer = await self.steps.ask(QUESTION, ("approve", "reject", "edit"), ends=True, shown=shown)
             except (Diverged, NotKept) as error:
                 return replace(ran, status="lost", says=str(error))
             if answer is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,6 +219,28 @@ async def test_a_person_sees_the_result_that_is_asked_for_though_the_runner_was_
     assert (first.answer, "+3" in first.patch) == ("sum", True)
     assert second.answer.endswith("again") and f"+{len(second.answer)}" in second.patch
     assert (sample.text, sample.status, engine.asked) == (second.answer, "finished", 2)
+
+
+@pytest.mark.parametrize(
+    ("code", "approval"), [("print('{}')", "before-finish"), (PERSON + "print(ask_person('{}'))", "never")]
+)
+async def test_an_answer_is_not_for_what_a_runner_without_the_record_asks(
+    code: str, approval: Any, make_house: MakeHouse, make_work: MakeWork, tmp_path: Path
+) -> None:
+    def program(word: str) -> dict[str, Program]:
+        return {"it": python(code.replace("{}", word), approval=approval)}
+
+    work = make_work()
+    async with make_house(program("a")) as house:
+        await handled(house, work)
+        approved = with_answers(work, answer_to(questions_on(house.bus)[0]))
+    async with make_house(program("b"), runner_dir=tmp_path / "empty") as other:
+        for _ in range(2):
+            assert await handled(other, approved) == []
+
+    assert answer_to(questions_on(other.bus)[-1]).approval_id not in {
+        one.approval_id for one in approved.approvals or ()
+    }
 
 
 async def test_a_rejection_is_the_programs_next_turn_with_the_files_it_left(
