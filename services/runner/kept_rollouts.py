@@ -77,6 +77,10 @@ class KeptRollouts:
                 del self._unsaved[key, number]
                 self._show(held)
 
+    def has_begun(self, key: str) -> bool:
+        """Tell whether a rollout of this Work was begun, here or by a runner that shares the folder."""
+        return any(self._place(key).glob("[0-9]*"))
+
     def lock(self, key: str) -> FolderLock:
         """Return a lock on this Work among the runners that share the folder. It goes with `remove`."""
         return FolderLock(self._place(key))

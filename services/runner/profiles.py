@@ -118,8 +118,9 @@ class Profiles:
         self._day = Day(settings.runner_dir / "profiles")
         self._clients: dict[ForeignModel, ForeignClient] = {}
 
-    def unusable(self, work: Work) -> str | None:
-        """Return why a Work's profile can't be used here now; None where it can."""
+    def unusable(self, work: Work, *, begun: bool) -> str | None:
+        """Return why a Work's profile can't be used here now; None where it can. `begun`: what the Work has spent is
+        not given up with the day."""
         if work.profile is None:
             return None
         profile = self._profiles.get(work.profile)
@@ -128,7 +129,7 @@ class Profiles:
             return f"this runner has no profile {work.profile!r}: it has {has} (RATCHET_PROFILES)"
         if (tenant := tenant_of(work.task_id)) not in profile.tenants:
             return f"profile {work.profile!r} is not for tasks of the tenant {tenant}: its `tenants` don't name it"
-        return self._spending(work.profile).refusal() if profile.foreign else None
+        return self._spending(work.profile).refusal() if profile.foreign and not begun else None
 
     def _spending(self, name: str) -> ProfileSpending:
         return ProfileSpending(name, self._profiles[name].daily, self._day, self._currency)

@@ -251,7 +251,7 @@ class RunnerWorker:
             return self._answer_none(work, says)
         try:
             await self._await_registered(work)
-            self._require_answerable(work)
+            self._require_answerable(work, begun=await asyncio.to_thread(self._groups.kept.has_begun, key))
             tree = await self._tree(work)
         except Unanswerable as refusal:
             metrics.failed.inc()
@@ -313,9 +313,9 @@ class RunnerWorker:
             return (str(work.arm.program),)
         return work.programs or has
 
-    def _require_answerable(self, work: Work) -> None:
+    def _require_answerable(self, work: Work, *, begun: bool) -> None:
         """Raises Unanswerable."""
-        if (why := self._profiles.unusable(work)) is not None:
+        if (why := self._profiles.unusable(work, begun=begun)) is not None:
             raise Unanswerable(why)
         has = self._programs.by_agent.get(work.agent_id, ())
         strange = [name for name in self._names(work) if name not in has]

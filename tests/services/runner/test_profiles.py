@@ -13,7 +13,8 @@ from schemas.messages.response import Response
 from schemas.messages.work import Work
 from services.runner.profiles import Day, ProfileSpending
 from tests.ratchet.rollouts.test_foreign import KEY, FakeProvider
-from tests.services.runner.conftest import MakeHouse, python
+from tests.services.runner.conftest import MakeHouse, delivery, python
+from tests.services.runner.test_questions import answer_to, questions_on, with_answers
 from tests.serving import serving
 
 MakeWork = Callable[..., Work]
@@ -112,6 +113,22 @@ async def test_a_rollout_that_meets_the_days_end_is_lost_and_says_why(
 
     assert (sample.status, len(fake.bodies)) == ("lost", 1)
     assert "profile mixed has used up its 1 calls of today" in str(sample.says)
+
+
+async def test_a_task_that_was_begun_goes_on_though_it_has_used_up_the_day(
+    make_house: MakeHouse, make_work: MakeWork, tmp_path: Path
+) -> None:
+    profiles, fake, work = tmp_path / "profiles.toml", FakeProvider(), make_work(profile="mixed")
+    async with serving(fake.application()) as url:
+        profiles.write_text(BOUNDED.format(url=url).replace("cost = 0.00002", "calls = 1").replace("acme", "default"))
+        program = {"it": python("print(ask('theirs', model='reviewer'))", approval="before-finish")}
+        async with make_house(program, profiles=profiles) as house:
+            await house.worker.handle(delivery(work))
+            (request,) = questions_on(house.bus)
+            response = await house.answered(with_answers(work, answer_to(request)))
+
+    assert response.error is None
+    assert [(one.status, one.text) for one in response.samples] == [("finished", request.answer)]
 
 
 async def test_a_role_of_another_provider_in_a_sandbox_sees_no_key(
