@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 
 import typer
+from rich.text import Text
 
+from ratchet.service.errors import one_line
 from schemas.api.feedback import Approval, Approvals
 from services.cli.fleet.api_client import ApiTokenFile, FleetToken, FleetUrl, api_client, call_api
 from services.cli.terminal import AsJson, UsageError, out, print_json, say, table
@@ -54,5 +56,6 @@ def _list(found: Approvals, *, as_json: bool) -> None:
     shown = table("id", "task", "sample", "question", "until", left=2)
     for one in found.items:
         until = one.until.isoformat(timespec="seconds")
-        shown.add_row(one.approval_id, one.task_id, str(one.sample), one.question, until)
+        question = Text("\n".join(one_line(line, len(line)) for line in one.question.splitlines()))  # a program's words
+        shown.add_row(one.approval_id, one.task_id, str(one.sample), question, until)
     out.print(shown)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import typer
 
-from ratchet.service.errors import TimedOut
+from ratchet.service.errors import TimedOut, one_line
 from schemas.api.feedback import Approvals
 from schemas.api.programs import FleetRollouts
 from schemas.api.tasks import LoggedSample, TaskHistory
@@ -135,7 +135,7 @@ def progress(ask: Callable[[str, str], Any], task_id: str, until: float) -> Iter
         for asks in Approvals.model_validate(ask("GET", f"/v1/approvals?task_id={path}")).items:
             if asks.approval_id not in told:
                 told.add(asks.approval_id)
-                yield f"sample {asks.sample} asks: {asks.question}   ratchet approve {asks.approval_id}"
+                yield f"sample {asks.sample} asks: {one_line(asks.question)}   ratchet approve {asks.approval_id}"
         if time.monotonic() > until:
             raise TimedOut(f"it is not done: ratchet result {task_id} shows it later")
         time.sleep(LOOK_EVERY_S)

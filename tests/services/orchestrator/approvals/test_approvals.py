@@ -33,9 +33,8 @@ async def asking(folder: Path, **settings: Any) -> AsyncIterator[House]:
 
 
 async def ask(at: House, approval_id: str, task_id: str = "t1", sample: int = 0, **given: Any) -> None:
-    request = ApprovalRequest(
-        approval_id=approval_id, task_id=task_id, agent_id="small", program="it", sample=sample, question="So?", **given
-    )
+    fields = {"agent_id": "small", "program": "it", "sample": sample, "question": "So?"} | given
+    request = ApprovalRequest(approval_id=approval_id, task_id=task_id, **fields)
     await at.bus.publish(APPROVALS, request.encode(), type=ApprovalRequest.TYPE, message_id=approval_id)
 
 
