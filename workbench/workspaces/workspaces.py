@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Self
 from weakref import WeakValueDictionary
 
@@ -73,22 +74,33 @@ class Workspaces:
             if found is not None:
                 return check_tree(found.files, self._bounds)
             try:
-                async with asyncio.timeout(self._settings.workspace_fetch_s):
-                    tree = await self._fetch(workspace)
+                async with asyncio.timeout(self._settings.workspace_fetch_s) as limit:
+                    tree = await self._fetch(workspace, limit)
             except TimeoutError:
                 raise WorkspaceUnavailable(
                     f"{fetched.url[:200]} was not read within {self._settings.workspace_fetch_s:g} s"
                 ) from None
             return await asyncio.to_thread(self._cache.put, source, tree)
 
-    async def _fetch(self, workspace: Workspace) -> Tree:
+    async def _fetch(self, workspace: Workspace, limit: asyncio.Timeout) -> Tree:
         if workspace.git is not None:
-            return await tree_of_commit(workspace.git, self._downloads, self._git, self._bounds)
+            run = partial(self._git_untimed, limit)
+            return await tree_of_commit(workspace.git, self._downloads, run, self._bounds)
         assert workspace.archive is not None
         content = await self._downloads.get(workspace.archive.url)
         if (found := hashlib.sha256(content).hexdigest()) != workspace.archive.sha256:
             raise WorkspaceError(f"{workspace.archive.url[:200]} has the sum {found}, not {workspace.archive.sha256}")
         return await asyncio.to_thread(unpack_archive, content, self._bounds)
+
+    async def _git_untimed(self, limit: asyncio.Timeout, job: Job) -> Result:
+        """Hold the time meanwhile: others may have all places of the sandbox, and the job has limits of its own."""
+        loop = asyncio.get_running_loop()
+        left_s = (limit.when() or 0.0) - loop.time()
+        limit.reschedule(None)
+        try:
+            return await self._git(job)
+        finally:
+            limit.reschedule(loop.time() + left_s)
 
     async def _git(self, job: Job) -> Result:
         result = await self._sandbox.run(job)

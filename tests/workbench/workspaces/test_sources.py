@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
@@ -15,12 +16,15 @@ import pytest
 
 from schemas.messages.workspace import ArchiveSource, GitSource, Workspace
 from tests.workbench.workspaces.conftest import Make, Server, git, plain
-from workbench.sandbox.job import TreeFile
+from workbench.sandbox.job import Job, Result, TreeFile
+from workbench.sandbox.sandbox import Sandbox
 from workbench.trees import Bounds, Tree
 from workbench.workspaces.archive import unpack_archive
 from workbench.workspaces.cache import TreeCache
 from workbench.workspaces.errors import WorkspaceError, WorkspaceUnavailable
+from workbench.workspaces.settings import WorkspaceSettings
 from workbench.workspaces.urls import check_url
+from workbench.workspaces.workspaces import Workspaces
 
 BOUNDS = Bounds(1 << 20, 100)
 
@@ -160,6 +164,25 @@ async def test_what_is_no_commit_no_repository_or_not_allowed_is_refused(
         await make(workspace_urls="http://127.0.0.1:9/").tree(
             Workspace(git=GitSource(url="http://127.0.0.1:9/x", commit=commit))
         )
+
+
+class Busy(Sandbox):
+    """One whose places others hold, longer than a repository may take."""
+
+    async def run(self, job: Job, called_off: asyncio.Event | None = None) -> Result:
+        await asyncio.sleep(3.2)
+        return await super().run(job, called_off)
+
+
+async def test_a_repository_is_read_however_long_a_place_in_the_sandbox_is_waited_for(
+    server: Server, repository: tuple[str, str], tmp_path: Path
+) -> None:
+    url, commit = repository
+    settings = WorkspaceSettings(
+        workspace_cache=tmp_path / "cache", workspace_urls=(f"{server.url}/",), workspace_fetch_s=3.0
+    )
+    async with Workspaces(settings, Busy(None, runs_at_once=1)) as workspaces:
+        assert (await workspaces.tree(Workspace(git=GitSource(url=url, commit=commit)))).files
 
 
 async def test_a_commit_that_is_too_large_or_has_too_many_files_is_refused(
