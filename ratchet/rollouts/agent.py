@@ -172,10 +172,10 @@ class AgentTokens:
     async def call_off_left(self) -> None:
         """Tell the agent that nobody asks again for the answers that were left. What it is not told of it samples to
         its end."""
-        while self._left:
-            url, call = self._urls[self._at % len(self._urls)], self._left.pop()
-            with suppress(httpx.HTTPError):
-                await self._http.delete(f"{url}/internal/generate/{call}")
+        with suppress(httpx.HTTPError):
+            while self._left:
+                url, call = self._urls[self._at % len(self._urls)], self._left.pop()
+                await self._http.delete(f"{url}/internal/generate/{call}", timeout=CONNECT_S)
 
     async def _sample(
         self, prompt_ids: Sequence[int], max_tokens: int, stop: Sequence[str], grammar: Grammar | None, call: str | None

@@ -11,7 +11,7 @@ import pytest
 
 from ratchet.dialects.dialect import ModelRequest
 from ratchet.openai.transport import ContextTooLong
-from ratchet.rollouts.agent import AgentRefused, AgentTokens, Model
+from ratchet.rollouts.agent import AgentRefused, AgentTokens, Model, agent_client
 from ratchet.rollouts.recording import rollout_of
 from schemas.api.generate import ServedModel
 from schemas.messages.work import Arm, Sampling
@@ -143,6 +143,25 @@ async def test_rollouts_of_a_group_and_of_one_task_after_the_other_go_to_replica
                 assert [told.finish async for told in rollout.answer(ModelRequest(messages))][-1] is not None
 
     assert asked == [host for host in ("two", "one", "one", "two") for _ in range(2)]
+
+
+async def test_an_agent_that_hangs_keeps_no_rollout_that_has_ended() -> None:
+    waited: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE":
+            waited.append(request.extensions["timeout"]["read"])
+            raise httpx.ReadTimeout("it hangs")
+        return whole(line(7), line(8), line(finish="stop"))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), timeout=agent_client(None).timeout) as http:
+        engine = AgentTokens(http, ("http://one",), arm=ARM, sampling=SAMPLING, context=100, ends={END})
+        async for _ in (coming := engine.sample([5, 6], 20, call="left")):
+            break
+        await coming.aclose()
+        await engine.call_off_left()
+
+    assert len(waited) == 1 and waited[0] <= 10, "its answers may take minutes, but the deadline of the task is near"
 
 
 async def test_a_call_has_its_name_each_time_it_is_asked_and_is_called_off_where_it_is_left_early() -> None:
