@@ -341,7 +341,7 @@ class RecordedRollout:
         answer, decoding = Answer(call, self._template.codec.decode), Decoding(self._template.text)
         if self.steps is not None:
             answer.key = key_of(self.role, prompt, asked.stop, call.grammar and call.grammar.model_dump())
-            answer.kept = await self._take_kept(self.steps, answer)
+        answer.kept = await self._take_kept(answer)
         began = time.monotonic()
         self._answers[call.number] = answer
         self._at_work += 1
@@ -372,10 +372,11 @@ class RecordedRollout:
             await self._settle(answer)
         yield answer
 
-    async def _take_kept(self, steps: KeptSteps, answer: Answer) -> Sampled | None:
-        """Return the step that was kept of this call. Raises Diverged, which ends the rollout."""
+    async def _take_kept(self, answer: Answer) -> Sampled | None:
+        """Return the step that was kept of this call. Raises Diverged, which ends the rollout, and BudgetSpent."""
         try:
-            return await steps.take(Sampled, answer.key)
+            self.budget.check_open()  # calls beside it may have had the last token
+            return await self.steps.take(Sampled, answer.key) if self.steps is not None else None
         except BaseException as error:
             self.conversation.withdraw(answer.call)
             if isinstance(error, Diverged):

@@ -19,7 +19,7 @@ from ratchet.conversation.template import Codec
 from ratchet.dialects.dialect import ModelRequest
 from ratchet.rollouts.application import SMALL_BODY, Recorder
 from ratchet.rollouts.own_socket import MOST_CONNECTIONS, serving
-from ratchet.rollouts.rollout import Budget, RecordedRollout
+from ratchet.rollouts.rollout import Budget, BudgetSpent, RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.ratchet.rollouts.scripted_engine import ScriptedEngine
 from tests.waiting import until
@@ -140,6 +140,21 @@ async def test_a_long_call_whose_client_goes_is_none() -> None:
     call.cancel()
     slow.may_go_on.set()
     with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (rollout.conversation.calls, engine.seen) == ([], [])
+
+
+async def test_a_long_call_beside_which_others_used_up_the_tokens_asks_the_engine_nothing() -> None:
+    slow, budget = SlowCodec(), Budget(tokens=1)
+    engine = ScriptedEngine(lambda prompt: [0, 1])
+    rollout = RecordedRollout(template("qwen2_5", slow), engine, model="small", budget=budget)
+    asked = ModelRequest([{"role": "user", "content": "x" * (SMALL_BODY + 1)}], is_large=True)
+    call = asyncio.create_task(anext(rollout.answer(asked)))
+    await asyncio.to_thread(slow.reached.wait)
+    for _ in range(2):  # two answers side by side: the engine would be asked for less than nothing, and called broken
+        budget.take_token()
+    slow.may_go_on.set()
+    with pytest.raises(BudgetSpent):
         await call
     assert (rollout.conversation.calls, engine.seen) == ([], [])
 
