@@ -121,11 +121,11 @@ class ShadowGate:
             reason = f"it loads and answers everywhere; there is no golden set to ask ({self._golden})"
             return GateVerdict(True, reason, {})
         run = f"{entry.version}-{self.revision()}"
-        versions = dict.fromkeys([entry.version, self.arms.adapters.primary, BASE_VERSION])
+        versions = dict.fromkeys([entry.version, primary, BASE_VERSION])
         arms = {version: self._arm_of_version(version, run, version == entry.version) for version in versions}
         rule = replace(shadow_rule(self.arms.adapters, self._policy), types=UnseenPrompts.types_of(drawn))
         prompts = [*tasks, *(Prompt(str(one.sequence), logged=one) for one in drawn)]
-        verdict = await self._verdict(rule, prompts, run, arms)
+        verdict = await self._verdict(rule, prompts, run, arms, primary)
         if replays and len(drawn) < FEW:
             verdict = verdict.with_note(
                 f"{len(drawn)} logged prompts are left that no training saw, so live traffic decides"
@@ -150,7 +150,7 @@ class ShadowGate:
             f"present-{programs.control.name[:NAMED]}": self._arm_of_program(programs.control, run, is_new=False),
         }
         rule = shadow_rule(self.arms.adapters, self._policy, of_program=True)
-        return await self._verdict(rule, [_by_arm(one) for one in prompts], run, arms)
+        return await self._verdict(rule, [_by_arm(one) for one in prompts], run, arms, self.arms.adapters.primary)
 
     def _arm_of_version(self, version: str, run: str, is_candidate: bool) -> Callable[[int], Arm]:
         return lambda sequence: self.arms.arm_as_played(
@@ -203,9 +203,15 @@ class ShadowGate:
     # --- how it is judged ------------------------------------------------------------------------------------------
 
     async def _verdict(
-        self, rule: ShadowRule, prompts: Sequence[Prompt], run: str, arms: Mapping[str, Callable[[int], Arm]]
+        self,
+        rule: ShadowRule,
+        prompts: Sequence[Prompt],
+        run: str,
+        arms: Mapping[str, Callable[[int], Arm]],
+        primary: str,
     ) -> GateVerdict:
-        """`arms`: the candidate's, the other's, and v1.0.0's where it is neither."""
+        """`arms`: the candidate's, the other's, and v1.0.0's where it is neither. `primary`: of now; another may come
+        meanwhile."""
         replay = ShadowReplay(rule)
         pairs = await self._replay(replay, prompts, run, self._sides(prompts, arms))
         if not replay.prompts or not (replay.ours_scored or replay.others_scored):
@@ -215,9 +221,7 @@ class ShadowGate:
             )
         evidence = replay.evidence
         if not (replay.is_harmful or replay.is_broken):
-            record = ReplayRecord(
-                against=self.arms.adapters.primary, evidence=replay.replayed, since_base=replay.since_base
-            )
+            record = ReplayRecord(against=primary, evidence=replay.replayed, since_base=replay.since_base)
             return GateVerdict(True, f"no harm is proved: {replay.sentence}", evidence, record if replay.seen else None)
         if any(prompt.logged for prompt, _ in pairs):
             anew = await self._asked_anew(rule, pairs, run, self._sides(prompts, arms))

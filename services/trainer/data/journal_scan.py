@@ -177,8 +177,9 @@ class JournalScan:
 
     def _note_demonstration(self, position: int, logged: SelectionRow) -> None:
         """Note it for a task that the model was asked itself: what programs make of a task is no prompt of it. Of a
-        program's answer that a person edited the line has the prompt."""
-        if bytes(logged.edited) not in NOTHING and "approval" in self._policy.sources:
+        program's answer that a person edited the line has the prompt, which is its first role's."""
+        is_edited = bytes(logged.edited) not in NOTHING and logged.agent_id == self._policy.agent_id
+        if is_edited and "approval" in self._policy.sources:
             self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "approval"))
             return
         if logged.program is not None or bytes(logged.prompt_ids) in NOTHING:
@@ -192,7 +193,7 @@ class JournalScan:
             self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "reference"))
         elif (text := _answer_of_big(logged)) is not None and "big_model" in self._policy.sources:
             self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "big_model", text))
-        elif has_reference:
+        elif has_reference and logged.sample == 0:  # whose line has what a cascade's big model answered
             self._found.demonstrations.add(bytes(logged.input), None)
 
     def _line_reason(self, logged: SelectionRow) -> Reason | None:

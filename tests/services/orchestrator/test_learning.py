@@ -197,6 +197,31 @@ async def test_a_candidate_answers_what_users_asked_before_any_user_gets_its_ans
         assert (taken_over.prompts, taken_over.types) == (len(asked["v1.0.2"]), {"kind": len(asked["v1.0.2"])})
 
 
+async def test_a_replay_is_evidence_against_the_primary_that_it_began_with(tmp_path: Path) -> None:
+    quality = {"v1.0.0": 0.4, "v1.0.1": 0.45, "v1.0.2": 0.45}
+    async with learning_house(tmp_path, quality, **QUICK) as house:
+        # given a candidate that is held against the primary's logged answers
+        await house.traffic(stop_when=lambda: house.submitted >= 40)
+        await house.reach(await house.trained(seed=1), "canary")
+        house.may_answer.clear()
+        version = await house.trained(seed=2)
+        reaching = asyncio.create_task(house.reach(version, "canary"))
+        await until(lambda: any(f"/{version}/" in one["task_id"] for one in house.assigned()))
+
+        # when another becomes the primary meanwhile
+        operator = {"agent_id": AGENT, "who": "operator:ada", "at": NOON, "reason": "sure of it"}
+        house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Promote(version="v1.0.1")}))
+        await until(lambda: house.orchestrator.parts.promoters[AGENT].adapters.primary == "v1.0.1")
+        house.may_answer.set()
+        await reaching
+
+        # then its experiment, beside that one, takes over nothing
+        replayed = house.adapters.versions[version].replayed
+        assert replayed is not None and replayed.against == "v1.0.0"
+        assert house.adapters.experiment is not None
+        assert plan_of(house.adapters.experiment).replayed is None
+
+
 async def test_a_candidate_is_asked_in_the_form_that_users_asked_for(tmp_path: Path) -> None:
     form = AnswerFormat(type="json_schema", json_schema={"type": "object"})
     async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.75}, **QUICK) as house:

@@ -20,7 +20,7 @@ from ratchet.logs.trajectories import TrajectoryFolder, path_of, sum_in, taken_o
 from ratchet.service.errors import JournalError
 from schemas.messages.response import Edited, Segment
 from schemas.messages.reward import NOT_MENTIONED, ScorerIdentity
-from schemas.messages.work import Arm, Sampling
+from schemas.messages.work import Arm, RoleVersion, Sampling
 from schemas.records.cascade import BigAnswer, Routing
 from schemas.records.interaction import Interaction
 from services.trainer.algorithms.algorithm import TrainerInputs
@@ -50,7 +50,8 @@ def test_the_answer_of_a_big_model_is_a_demonstration_where_it_scored_no_less(tm
         line("better", 1, input="a"),
         *group("worse", (1.0, 0.0), input="b", **routed(teaches=False)),
         *group("referenced", (1.0, 0.0), input="c", reference="c", reference_score=1.0, **routed(teaches=True)),
-        *group("no reference of it", (1.0, 0.0), input="d", reference_score=0.2, **routed(teaches=True)),
+        line("no reference of it", 0, input="d", reference_score=0.2, **routed(teaches=True)),
+        line("no reference of it", 1, input="d", reference_score=0.2),
     ]
     policy = replace(POLICY, sources=frozenset({"reference", "big_model"}))
     found = JournalScan(write_log(tmp_path, lines), policy).read(0, None).demonstrations
@@ -78,6 +79,12 @@ def test_what_a_person_had_a_programs_result_be_is_a_demonstration_of_the_models
     taught = load_demonstrations(logs, found, lambda text: [len(text)], (), longest=99).taught
 
     assert [(list(one.prompt), list(one.completion), one.source) for one in taught] == [([7, 8], [11], "approval")]
+    roles = {"writer": RoleVersion(agent_id="small"), "mender": RoleVersion(agent_id="critic")}
+    team = {"input": "b", "arm": Arm(sequence=1, roles=roles)}
+    write_log(logs, [line("team", 0, **rollout | team, edited=edited)])
+    assert len(JournalScan(logs, policy).read(0, None).demonstrations.places) == 2
+    partners = replace(policy, agent_id="critic")  # whose prompt it is not, nor the tokens of its model
+    assert JournalScan(logs, partners).read(0, None).demonstrations.places == []
     others = replace(POLICY, sources=frozenset({"reference"}))
     assert [one.source for one in JournalScan(logs, others).read(0, None).demonstrations.places] == ["reference"]
 
