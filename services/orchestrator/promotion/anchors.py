@@ -125,8 +125,8 @@ class Anchors:
         scorer = scorer_of(line)
         if is_own(line.arm.experiment_id) or line.response is None or scorer is None or self._arms.adapters.distrusted:
             return
-        if task.workspace is not None:
-            return  # an answer that is a patch is no text to be scored again
+        if task.kept_apart or task.workspace is not None:
+            return  # the gate may ask it; and an answer that is a patch is no text to be scored again
         assert line.score is not None
         plain = Task(
             task_id=task.task_id,

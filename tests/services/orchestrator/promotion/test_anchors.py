@@ -118,6 +118,17 @@ def plus(shift: float, only: str | None = None) -> Callable[[float, str], float]
     return lambda worth, style: worth + (shift if only in (None, style) else 0.0)
 
 
+def test_tasks_that_are_kept_apart_are_no_anchors_and_no_prompts_of_the_gate(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(COUNT):
+        task = Task(task_id=f"tenant:acme/{number}", input="x", kept_apart=True)
+        world.anchors.take_closed([world.line(task.task_id, "0.5 plain", "v1.0.0", Arm(sequence=number))], task)
+    assert world.anchors.tasks == []
+
+    world.traffic()
+    assert {one.task_id.partition("/")[0] for one in world.anchors.tasks} == {"v1.0.0"}
+
+
 async def test_noise_alone_ends_nothing(world: World) -> None:
     assert await world.checks(60) is None
     assert world.adapters.distrusted is None
