@@ -342,6 +342,7 @@ class FeedbackRow(msgspec.Struct):
     sample: int
     score: float
     agent_id: str
+    timestamp: datetime
     correction: str | None = None
 
 

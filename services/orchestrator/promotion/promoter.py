@@ -409,7 +409,7 @@ class Promoter:
                 continue  # its replicas say what is wrong with it
             read = [part for part in card.data.ranges if part.log == INTERACTIONS]
             if read:
-                start, end = min(part.start for part in read), max(part.end for part in read)
+                start, end = read[0].start, max(part.end for part in read)  # late corrections are behind the window
                 floor = (await asyncio.to_thread(read_start_offsets, self.ledger.folder)).begin(INTERACTIONS)
                 self.training.note_learned(version, 0 if start <= floor else start, end)
             self._learned.add(version)

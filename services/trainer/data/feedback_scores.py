@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,7 @@ class FeedbackScores:
     end: int = 0
     corrections: Mapping[str, str] = field(default_factory=dict)
     """The answer as it should have been, by task."""
+    corrected_at: Mapping[str, datetime] = field(default_factory=dict)
 
     def score_of(self, task_id: str, sample: int) -> float | None:
         return self.scores.get((task_id, sample))
@@ -46,7 +48,7 @@ def read_feedback(logs_dir: Path, agent_id: str, until: int | None, seals: SealB
     decoder, scores, ranges = msgspec.json.Decoder(FeedbackRow), dict[tuple[str, int], float](), RangeSums(FEEDBACK)
     if until is None and seals.mark is not None:
         until = seals.mark.end
-    corrections: dict[str, str] = {}
+    corrections, corrected_at = dict[str, str](), dict[str, datetime]()
     end = start = oldest_position(logs_dir, FEEDBACK)
     for line in LogReader(logs_dir, FEEDBACK, start, on_bad=lambda bad: None).whole_lines():
         if until is not None and line.position >= until:
@@ -62,5 +64,5 @@ def read_feedback(logs_dir: Path, agent_id: str, until: int | None, seals: SealB
         if given.agent_id == agent_id:
             scores[given.task_id, given.sample] = given.score
         if given.correction:  # also of what a big model answered in its place
-            corrections[given.task_id] = given.correction
-    return FeedbackScores(scores, ranges.read_ranges(), end, corrections)
+            corrections[given.task_id], corrected_at[given.task_id] = given.correction, given.timestamp
+    return FeedbackScores(scores, ranges.read_ranges(), end, corrections, corrected_at)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from ratchet.logs.quarantine import BadLine
 from ratchet.logs.reader import Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.seals import NO_SEALS, SealBook, is_tombstone
-from ratchet.logs.segments import read_start_offsets
+from ratchet.logs.segments import read_start_offsets, sealed_segments
 from ratchet.logs.tenants import tenant_of
 from ratchet.logs.trajectories import TrajectoryUnreadable, segments_at
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
@@ -140,7 +141,8 @@ class JournalScan:
             self._take(line)
         for key, samples in self._groups.rest():
             self._close(self._begun[key], samples)
-        self._found.ranges = (*ranges.read_ranges(), *self._feedback.ranges)
+        late = self._late_ranges(since)
+        self._found.ranges = (*ranges.read_ranges(), *late, *self._feedback.ranges)
         self._found.scorers = list(self._scorers)
         return self._found
 
@@ -154,6 +156,27 @@ class JournalScan:
                 told = line.end
                 self._on_share(min(1.0, (told - since) / max(1, end - since)))
             yield line
+
+    def _late_ranges(self, since: int) -> tuple[DataRange, ...]:
+        """Note the corrections that came in since then, of tasks that lie before; return the lines of these."""
+        ranges, begin = RangeSums(INTERACTIONS), read_start_offsets(self._logs_dir).begin(INTERACTIONS)
+        given = self._feedback.corrected_at if "correction" in self._policy.sources and since > begin else {}
+        newest = [one.start for one in sealed_segments(self._logs_dir, INTERACTIONS) if begin < one.start < since]
+        began = [row.timestamp for _, row in self._rows(max(newest, default=begin), since)][-1:] if given else []
+        late = {task_id for task_id, at in given.items() if began and at >= began[0]}
+        for line, row in self._rows(begin, since) if late else ():
+            if row.task_id in late and not self._seals.is_strange(line.position) and self._line_reason(row) is None:
+                late.remove(row.task_id)
+                ranges.add(line)
+                self._note_demonstration(line.position, row)
+        return ranges.read_ranges()
+
+    def _rows(self, since: int, until: int) -> Iterator[tuple[Line, SelectionRow]]:
+        for line in LogReader(self._logs_dir, INTERACTIONS, since, on_bad=lambda bad: None).whole_lines():
+            if line.position >= until:
+                return
+            with suppress(msgspec.DecodeError, ValueError, RecursionError):
+                yield line, decode(line.data, self._decoder)
 
     def _bad(self, _: BadLine) -> None:
         self._found.lines += 1

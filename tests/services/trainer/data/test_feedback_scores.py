@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -51,6 +52,25 @@ def test_which_feedback_counts(tmp_path: Path, lines: list[tuple[str, int, float
     give_feedback(logs, [feedback(*one) for one in lines])
 
     assert list(selected(logs).groups[0].scores) == scores
+
+
+def test_a_correction_teaches_in_the_next_training_though_the_one_before_has_read_its_task(tmp_path: Path) -> None:
+    hour = timedelta(hours=1)
+    before = group("old", (0.0, 1.0), input="a", timestamp=AT) + group("t1", (0.0, 1.0), timestamp=AT + 2 * hour)
+    since = len(b"".join(before))
+    logs = write_log(tmp_path, before + group("t2", (0.0, 1.0), timestamp=AT + 9 * hour))
+    given = [feedback("old", 0, 0.0, correction="learned", timestamp=AT + hour)]
+    given += [feedback(task, 0, 0.0, correction="better", timestamp=AT + 3 * hour) for task in ("t1", "t3")]
+    give_feedback(logs, given)
+
+    policy = replace(POLICY, sources=frozenset({"correction"}))
+    found = JournalScan(logs, policy, read_feedback(logs, "small", None)).read(since, None)
+
+    assert [place.text for place in found.demonstrations.places] == ["better"]
+    assert (found.lines, len(found.groups)) == (2, 1)
+    window, late, _ = found.ranges
+    assert window.start == since and late.start == len(b"".join(before[:2])) and late.end < since
+    assert not JournalScan(logs, POLICY, read_feedback(logs, "small", None)).read(since, None).demonstrations.places
 
 
 def test_feedback_makes_a_group_teach_and_one_with_nothing_to_learn_drop_out(tmp_path: Path) -> None:
