@@ -40,6 +40,7 @@ from services.trainer.data.filters import (
     LoggedSampleFacts,
     Reason,
     group_reason,
+    is_other_base,
     sample_reason,
     taught_scores,
     with_alone,
@@ -201,6 +202,8 @@ class JournalScan:
     def _note_demonstration(self, position: int, logged: SelectionRow) -> None:
         """Note it for a task that the model was asked itself: what programs make of a task is no prompt of it. Of a
         program's answer that a person edited the line has the prompt, which is its first role's."""
+        if is_other_base(logged.engine, self._policy.base_revision):
+            return  # the prompt is in its tokens
         is_edited = bytes(logged.edited) not in NOTHING and logged.agent_id == self._policy.agent_id
         if is_edited and "approval" in self._policy.sources:
             self._found.demonstrations.add(bytes(logged.input), DemonstrationPlace(position, "approval"))

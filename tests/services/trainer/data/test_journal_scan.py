@@ -34,6 +34,7 @@ from tests.services.trainer.making_logs import AT, group, line, write_log
 
 POLICY = DataPolicy(agent_id="small", versions={"v1.0.0": None})
 GOOD = group("good", (0.0, 1.0))
+EDITED = Edited(prompt_ids=(7, 8), text="by a person")
 
 
 def routed(*, teaches: bool, response: str = "by the big model") -> dict[str, Any]:
@@ -64,11 +65,20 @@ def test_the_answer_of_a_big_model_is_a_demonstration_where_it_scored_no_less(tm
     assert JournalScan(tmp_path, POLICY).read(0, None).demonstrations.places == []
 
 
+def test_what_another_base_model_was_asked_is_no_demonstration_whose_tokens_are_others(tmp_path: Path) -> None:
+    shown = {"reference": "r", "reference_score": 1.0}
+    lines = [line(name, 0, input=name, engine=f"transformers model@{name}", **shown) for name in ("old", "new")]
+    lines.append(line("older", 0, input="older", engine="transformers model@old", program="it", edited=EDITED))
+    policy = replace(POLICY, sources=frozenset({"reference", "approval"}), base_revision="new4567")
+    found = JournalScan(write_log(tmp_path, lines), policy).read(0, None).demonstrations
+
+    assert [place.position for place in found.places] == [len(lines[0])]
+
+
 def test_what_a_person_had_a_programs_result_be_is_a_demonstration_of_the_models_own_prompt(tmp_path: Path) -> None:
-    edited = Edited(prompt_ids=(7, 8), text="by a person")
     rollout = {"program": "it", "input": "a", "reference": "a", "reference_score": 1.0}
     lines = [
-        line("edited", 0, **rollout, edited=edited),
+        line("edited", 0, **rollout, edited=EDITED),
         line("edited", 1, **rollout),
         *group("later", (1.0, 0.0), input="a", reference="a", reference_score=1.0),
     ]
@@ -81,7 +91,7 @@ def test_what_a_person_had_a_programs_result_be_is_a_demonstration_of_the_models
     assert [(list(one.prompt), list(one.completion), one.source) for one in taught] == [([7, 8], [11], "approval")]
     roles = {"writer": RoleVersion(agent_id="small"), "mender": RoleVersion(agent_id="critic")}
     team = {"input": "b", "arm": Arm(sequence=1, roles=roles)}
-    write_log(logs, [line("team", 0, **rollout | team, edited=edited)])
+    write_log(logs, [line("team", 0, **rollout | team, edited=EDITED)])
     assert len(JournalScan(logs, policy).read(0, None).demonstrations.places) == 2
     partners = replace(policy, agent_id="critic")  # whose prompt it is not, nor the tokens of its model
     assert JournalScan(logs, partners).read(0, None).demonstrations.places == []
