@@ -6,7 +6,7 @@ everybody can check a decision. Units of before the newest decision are passed o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ratchet.experiments.assignment import draw
@@ -142,14 +142,20 @@ MARK = b'"cascade":'
 """A line without this was routed by no cascade."""
 
 
-def read_routed(logs_dir: Path, agent_id: str, state: CascadeState) -> dict[int, tuple[Routing, str]]:
-    """Return, by its order, each routing since the state began that is still in the log, and the task's id."""
+def read_routed(
+    logs_dir: Path, agent_id: str, state: CascadeState, see: Callable[[Interaction], None] = lambda _: None
+) -> dict[int, tuple[Routing, str]]:
+    """Return, by its order, each routing since the state began that is still in the log, and the task's id.
+
+    `see` is shown their lines.
+    """
     begin = max(state.positions.get(INTERACTIONS, 0), read_start_offsets(logs_dir).begin(INTERACTIONS))
     found: dict[int, tuple[Routing, str]] = {}
     lines = (line.data for line in read(logs_dir, INTERACTIONS, begin, on_bad=lambda bad: None) if MARK in line.data)
     for one in decode_lines(lines, Interaction):
         if one.cascade is not None and one.agent_id == agent_id and one.cascade.order >= state.order:
             found[one.cascade.order] = one.cascade, one.task_id
+            see(one)
     return found
 
 

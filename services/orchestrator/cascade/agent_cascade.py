@@ -132,12 +132,12 @@ class AgentCascade:
         in_place = routing.to == "big" and routing.served == "small"
         self.spending.add_served(routing.served, in_place=in_place)
         metrics.cascade_tasks.labels(self.agent_id, routing.served or "nobody").inc()
-        self._note_judge(lines)
+        self._note_judge(lines[0])
 
-    def _note_judge(self, lines: Sequence[Interaction]) -> None:
+    def _note_judge(self, line: Interaction) -> None:
         """Another scorer ends the attempt: its scores can't be held against those of before."""
-        scorer = lines[0].scorer
-        if scorer is None or lines[0].adapter_version != self.arms.adapters.primary:
+        scorer = line.scorer
+        if scorer is None or line.adapter_version != self.arms.adapters.primary:
             return
         found = f"{scorer.id} {scorer.revision} {scorer.rubric_sha256 or ''}".strip()
         if self._judged_by is None:
@@ -160,7 +160,7 @@ class AgentCascade:
         state = standing.state
         secret = self._secret(state)
         trial = CascadeTrial(state, secret or "")
-        routed = await asyncio.to_thread(read_routed, self.ledger.folder, self.agent_id, state)
+        routed = await asyncio.to_thread(read_routed, self.ledger.folder, self.agent_id, state, self._note_judge)
         trial.take_up(routing for routing, _ in routed.values())
         unfinished = []
         for order in trial.waiting:
