@@ -28,6 +28,7 @@ class BigAnswer(Record):
     response: str
     score: Score | None
     finish_reason: FinishReason | None = None
+    engine: str | None = Field(None, exclude_if=absent, description="As in its own lines: another is another model.")
     teaches: bool = Field(description="It scored no less than the small model's best answer: it is a demonstration.")
 
 

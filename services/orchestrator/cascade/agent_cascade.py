@@ -59,7 +59,7 @@ class AgentCascade:
         """A task that the big model doesn't answer waits, and ends without an answer."""
         self.trial: CascadeTrial | None = None
         """None until it was taken up."""
-        self._judged_by: str | None = None
+        self._judged_by: dict[str, str] = {}
         """Scorer and big model of the first evidence of this state."""
         self._changed: str | None = None
         self._undecided: DecisionDraft | None = None
@@ -115,6 +115,7 @@ class AgentCascade:
                 response=line.response or "",
                 score=line.score,
                 finish_reason=line.finish_reason,
+                engine=line.engine,
                 teaches=line.score is not None and line.score >= (best(lines).score or 0.0),
             )
             return with_routing(lines, routing.model_copy(update={"big": given, "served": "big"}))
@@ -135,15 +136,17 @@ class AgentCascade:
         self._note_judge(lines[0])
 
     def _note_judge(self, line: Interaction) -> None:
-        """Another scorer ends the attempt: its scores can't be held against those of before."""
-        scorer = line.scorer
-        if scorer is None or line.adapter_version != self.arms.adapters.primary:
+        """Another scorer ends the attempt: its scores can't be held against those of before. So does another model."""
+        if line.adapter_version != self.arms.adapters.primary:
             return
-        found = f"{scorer.id} {scorer.revision} {scorer.rubric_sha256 or ''}".strip()
-        if self._judged_by is None:
-            self._judged_by = found
-        elif found != self._judged_by:
-            self._changed, self._judged_by = f"the scorer is {found} now, not {self._judged_by}", found
+        scorer, big = line.scorer, line.cascade and line.cascade.big
+        named = {
+            "the scorer": scorer and f"{scorer.id} {scorer.revision} {scorer.rubric_sha256 or ''}".strip(),
+            f"the model behind {self.big.agent_id}": big and big.engine,
+        }
+        for what, found in named.items():
+            if found and (known := self._judged_by.setdefault(what, found)) != found:
+                self._changed, self._judged_by[what] = f"{what} is {found} now, not {known}", found
 
     # --- its share -------------------------------------------------------------------------------------------------
 
@@ -227,7 +230,7 @@ class AgentCascade:
         )
         told = self._secret(before)
         trial.begin(state, self._secret(state) or "")
-        self._judged_by = None
+        self._judged_by = {}
         draft = self._draft(cause, state, reason, evidence or {}, who)
         if told:
             draft = draft.model_copy(update={"draws": {before.draw_id: told}})

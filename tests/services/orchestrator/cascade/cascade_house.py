@@ -41,6 +41,7 @@ class CascadeHouse(House):
         self.small_is_there = True
         self.refusal: str | None = None
         self.scorer = SCORER
+        self.engine_of_big = "openai large"
         self.gives_verdicts = True
         self.asked_again: list[Response] = []
         self.asked_of_big: list[Work] = []
@@ -72,7 +73,8 @@ class CascadeHouse(House):
         response = answered(work, *texts)
         usage = Usage(calls=1, prompt_tokens=10, sampled_tokens=3)
         samples = tuple(one.model_copy(update={"usage": usage}) for one in response.samples)
-        await self.publish_response(response.model_copy(update={"samples": samples}))
+        engine = self.engine_of_big if work.agent_id == BIG else None
+        await self.publish_response(response.model_copy(update={"samples": samples, "engine": engine}))
 
     async def publish_response(self, response: Response) -> None:
         await self.bus.publish("responses", response.encode(), type="", message_id="x")

@@ -301,16 +301,25 @@ async def test_a_new_primary_or_scorer_begins_the_evidence_anew_and_keeps_the_sh
     assert (last.move.state.step, last.move.state.attempt) == (1, 2)
 
 
-async def test_another_scorer_after_a_restart_begins_the_evidence_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"scorer": ScorerIdentity(id="verifier:exact", revision="2")}, "the scorer is verifier:exact 2 now"),
+        ({"engine_of_big": "openai tiny"}, "the model behind big is openai tiny now, not openai large"),
+    ],
+)
+async def test_another_scorer_or_big_model_after_a_restart_begins_the_evidence_anew(
+    changed: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
     async with cascade_house(tmp_path, ALIKE) as fleet:
         await fleet.ask(40)
 
     async with cascade_house(tmp_path, ALIKE) as after:
         after.submitted = 40
-        after.scorer = ScorerIdentity(id="verifier:exact", revision="2")
+        vars(after).update(changed)
         await after.ask(40)
         await until(lambda: after.decisions()[-1].move.model_dump()["cause"] == "anew")
-        assert "the scorer is verifier:exact 2 now" in after.decisions()[-1].reason
+        assert reason in after.decisions()[-1].reason
 
 
 async def test_a_promotion_keeps_the_share_and_the_evidence_begins_anew(tmp_path: Path) -> None:
