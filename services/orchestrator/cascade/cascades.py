@@ -137,7 +137,8 @@ class Cascades:
             return with_routing(lines, routing)
         if answer is not None:
             return one.close_lines(lines, routing, answer)
-        may_ask = self.ledger.find(big_task) is not None or one.spending.has_room(work, self._today())
+        is_asked = one.spending.has_reserved(big_task) or self.ledger.find(big_task) is not None
+        may_ask = is_asked or one.spending.has_room(work, self._today())
         if not one.waits and not may_ask:
             return one.close_lines(lines, routing, BUDGET)
         await self.ledger.keep_response(work.task_id, reward.encode())

@@ -65,6 +65,9 @@ class Spending:
     def reserve(self, big_task_id: str, work: Work) -> None:
         self._reserved[big_task_id] = self._most(work)
 
+    def has_reserved(self, big_task_id: str) -> bool:
+        return big_task_id in self._reserved
+
     def settle(self, big_task_id: str, lines: Sequence[Interaction], today: date) -> None:
         """The big model has answered, or not. What ended before its answer came may be billed: the most counts."""
         most, totals = self._reserved.pop(big_task_id, 0.0), self.totals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from ratchet.logs.groups import group_by_task
 from ratchet.logs.names import AUDITS, INTERACTIONS, PROMISES, active_path
 from ratchet.logs.reader import read
 from ratchet.service.errors import BusError
-from schemas import Task
+from schemas import Task, Work
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.audit import AuditedTask
 from schemas.records.decision import MoveCascade
@@ -26,6 +27,7 @@ from tests.memory_bus import MemoryBus
 from tests.ratchet.adapters.making_decisions import promoted_by_hand
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.cascade.cascade_house import cascade_house, texts
+from tests.services.orchestrator.house import answered
 from tests.waiting import settled, until
 
 ALIKE = {"small": 0.7, "big": 0.7}
@@ -177,6 +179,30 @@ async def test_an_answer_that_the_big_model_may_give_after_its_time_out_counts_t
 
     assert BUDGET in (result.reason or "")
     assert len(fleet.asked_of_big) == 1
+
+
+class SlowToAsk(AppendFile):
+    """Takes the task of the big model slowly."""
+
+    is_asked = False
+
+    def append(self, data: bytes) -> None:
+        if b'"task_id":"cascade/' in data:
+            SlowToAsk.is_asked = True
+            time.sleep(1.0)
+        super().append(data)
+
+
+async def test_what_is_reserved_for_a_task_itself_does_not_keep_the_big_models_answer_from_it(tmp_path: Path) -> None:
+    async with cascade_house(tmp_path, ALIKE, file_type=SlowToAsk, cascade_daily_cap=300.0) as fleet:
+        fleet.small_is_there, SlowToAsk.is_asked = False, False
+        asking = asyncio.create_task(fleet.ask(max_tokens=256))
+        await until(lambda: SlowToAsk.is_asked)
+        (asked,) = fleet.bus.deliveries_published("work.small")
+        await fleet.publish_response(answered(Work.decode(asked.body), "small 0", "small 1"))
+        (result,) = await asking
+
+    assert (result.agent_id, result.reason) == ("big", None)
 
 
 async def test_a_kill_loses_no_task_and_answers_none_twice(tmp_path: Path) -> None:
