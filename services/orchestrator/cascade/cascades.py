@@ -110,8 +110,9 @@ class Cascades:
     def note_admitted(self, work: Work) -> None:
         """A Work is in the log. While the big model answers all, it is asked at once."""
         one = self._of(work)
-        if one is not None and one.answers_nothing and one.spending.has_room(work, self._today()):
-            self._to_ask[big_task_of(work.task_id)] = one, work
+        big_task = big_task_of(work.task_id)
+        if one is not None and one.answers_nothing and one.spending.has_room(big_task, work, self._today()):
+            self._to_ask[big_task] = one, work
 
     def is_waiting(self, task_id: str) -> bool:
         """Tell whether the task's Reward is kept until the big model has answered."""
@@ -137,8 +138,7 @@ class Cascades:
             return with_routing(lines, routing)
         if answer is not None:
             return one.close_lines(lines, routing, answer)
-        is_asked = one.spending.has_reserved(big_task) or self.ledger.find(big_task) is not None
-        may_ask = is_asked or one.spending.has_room(work, self._today())
+        may_ask = self.ledger.find(big_task) is not None or one.spending.has_room(big_task, work, self._today())
         if not one.waits and not may_ask:
             return one.close_lines(lines, routing, BUDGET)
         await self.ledger.keep_response(work.task_id, reward.encode())
@@ -232,7 +232,7 @@ class Cascades:
             self._ready.append((big_task, answer or "its task_id was used before, by another task"))
         elif known is not None:
             await self.intake.send_again(known)
-        elif not one.spending.has_room(work, self._today()):
+        elif not one.spending.has_room(big_task, work, self._today()):
             if big_task in self._waits_for:
                 self._to_ask[big_task] = self._to_ask.pop(big_task)  # the next time others come first
                 return

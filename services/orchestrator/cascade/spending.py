@@ -55,18 +55,17 @@ class Spending:
     def note(self) -> bytes:
         return msgspec.json.encode(self.totals)
 
-    def has_room(self, work: Work, today: date) -> bool:
-        """Tell whether the big model may be asked the same, by the most that it can cost."""
-        return not self.cap or self.spent_on(today) + sum(self._reserved.values()) + self._most(work) <= self.cap
+    def has_room(self, big_task_id: str, work: Work, today: date) -> bool:
+        """Tell whether the big model may be asked the same, by the most that it can cost. What is reserved for this
+        task of its does not count besides."""
+        others = sum(most for task_id, most in self._reserved.items() if task_id != big_task_id)
+        return not self.cap or self.spent_on(today) + others + self._most(work) <= self.cap
 
     def spent_on(self, today: date) -> float:
         return self.totals.today if self.totals.day == today else 0.0
 
     def reserve(self, big_task_id: str, work: Work) -> None:
         self._reserved[big_task_id] = self._most(work)
-
-    def has_reserved(self, big_task_id: str) -> bool:
-        return big_task_id in self._reserved
 
     def settle(self, big_task_id: str, lines: Sequence[Interaction], today: date) -> None:
         """The big model has answered, or not. What ended before its answer came may be billed: the most counts."""

@@ -34,12 +34,13 @@ def lines(sampled: int | None) -> list[Interaction]:
 def test_what_could_be_too_much_is_not_asked_for() -> None:
     spending = Spending(None, DEAR, cap=25.0)
     for number in range(2):
-        assert spending.has_room(work(), MONDAY)
+        assert spending.has_room(f"big-{number}", work(), MONDAY)
         spending.reserve(f"big-{number}", work())
-    assert not spending.has_room(work(), MONDAY), "two times ten are reserved"
+    assert not spending.has_room("big-2", work(), MONDAY), "two times ten are reserved"
+    assert spending.has_room("big-1", work(), MONDAY), "ten of them for this one: it was not asked yet, maybe"
 
     spending.settle("big-0", lines(3), MONDAY)
-    assert spending.has_room(work(), MONDAY), "it took three"
+    assert spending.has_room("big-2", work(), MONDAY), "it took three"
     assert spending.spent_on(MONDAY) == 3.0
     assert spending.spent_on(TUESDAY) == 0.0
 
