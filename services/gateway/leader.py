@@ -101,6 +101,8 @@ async def _answer(address: Address) -> bytes:
 
 BLOCK_BYTES = 64 * 1024
 CONNECT_WITHIN_S = 5.0
+KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+"""Ends a connection to a machine that is gone: who waits for an answer over it would wait for ever."""
 NOBODY_LEADS = "no orchestrator leads at the moment: try again in a second"
 NOBODY = {
     "type": "about:blank",
@@ -141,7 +143,12 @@ class Relay:
         if (address := self._leader()) is None:
             return None
         with suppress(OSError, TimeoutError):
-            return await asyncio.wait_for(asyncio.open_connection(*address), CONNECT_WITHIN_S)
+            there = await asyncio.wait_for(asyncio.open_connection(*address), CONNECT_WITHIN_S)
+            asked = there[1].get_extra_info("socket")
+            asked.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in KEEPALIVE.items():
+                asked.setsockopt(socket.IPPROTO_TCP, option, value)
+            return there
         return None
 
 

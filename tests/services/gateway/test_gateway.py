@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -97,6 +98,18 @@ async def test_while_nobody_leads_a_client_is_told_to_try_again() -> None:
 
         leader.address = ("127.0.0.1", 1)  # one that is gone since it was last asked
         assert (await client.get(url)).status_code == 503
+
+
+async def test_a_connection_to_a_machine_that_is_gone_ends() -> None:
+    one = Orchestrator("one", leads=True)
+    async with at_work(one):
+        there = await Relay(lambda: one.address)._connect()
+        assert there is not None
+        asked = there[1].get_extra_info("socket")
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert asked.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert [asked.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [10, 5, 3]
+        there[1].close()
 
 
 async def test_a_name_that_is_not_known_yet_is_asked_again() -> None:
