@@ -33,7 +33,7 @@ from services.manager import agent_store, job_store, limits
 from services.manager.agent_store import Registration
 from services.manager.database import Database
 from services.manager.settings import ManagerSettings
-from services.manager.submission import BAD_LINE
+from services.manager.submission import BAD_LINE, JobTerms
 
 DAY_S = 86_400.0
 FEW = 100
@@ -122,14 +122,18 @@ class Jobs:
         return await self._change(job_id, caller, job_store.pause)
 
     async def resume(self, job_id: str, budget: Decimal | None, caller: Caller) -> Job:
-        """Raises Problem for a budget where the manager has no prices."""
-        if budget is not None and not self._prices:
-            raise Problem(422, "No prices", "the manager has no prices (RATCHET_PRICES)", "no-prices")
+        """Raises Problem for a budget where the manager has no prices of the job's agent."""
         amount = None if budget is None else micros(budget)
         may_approve = caller.role is Role.OPERATOR
-        return await self._change(
-            job_id, caller, lambda c, key, now: job_store.resume(c, key, amount, now, may_approve=may_approve)
-        )
+
+        def work(connection: Connection, key: str, now: float) -> Job:
+            job = job_store.resume(connection, key, amount, now, may_approve=may_approve)
+            if amount is not None:
+                terms = JobTerms(job.agent_id, job.kind, job.samples, job.priority)
+                limits.check_budget((), amount, terms, self._prices_of(connection, job.agent_id))
+            return job
+
+        return await self._change(job_id, caller, work)
 
     async def cancel(self, job_id: str, caller: Caller) -> Job:
         return await self._change(job_id, caller, job_store.cancel)

@@ -168,6 +168,15 @@ async def test_no_budget_is_held_without_prices(tmp_path: Path) -> None:
         assert "no prices of agent 'small'" in refused["detail"]
 
 
+async def test_no_budget_is_held_of_an_agent_without_prices(tmp_path: Path, prices: Path) -> None:
+    async with managed(tmp_path, prices=prices) as here:
+        await here.submit(1, job_id="j", agent_id="coder")
+        await here.post("/v1/jobs/j/pause")
+        refused = await here.post("/v1/jobs/j/resume", 422, params={"budget": "1"})
+        assert "no prices of agent 'coder'" in refused["detail"]
+        assert (await here.get("/v1/jobs/j"))["state"] == "paused"
+
+
 async def test_the_used_share_of_each_limit_is_told_to_prometheus(tmp_path: Path) -> None:
     async with managed(tmp_path) as here:
         await here.api.put("/v1/tenants/default/quota", json={"open_tasks": 8, "tokens_a_day": 100})
