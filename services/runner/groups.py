@@ -198,10 +198,11 @@ class Groups:
         kept = None
         try:
             sample = None
-            standing = await asyncio.to_thread(self.kept.standing, key, number)
-            if standing and (newest := steps.last_answer) is not None and ends_rollout(*newest):
+            newest, question = steps.last_answer, steps.open_question
+            standing = await asyncio.to_thread(self.kept.standing, key, number) if newest or question else None
+            if standing and newest and ends_rollout(*newest):
                 sample = ended_by_person(standing, *newest)
-            elif standing and (question := steps.open_question) is not None:
+            elif standing and question:
                 await self._ask(group, number, name, question, standing)
                 return question
             elif standing:

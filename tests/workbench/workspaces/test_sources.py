@@ -170,7 +170,7 @@ class Busy(Sandbox):
     """One whose places others hold, longer than a repository may take."""
 
     async def run(self, job: Job, called_off: asyncio.Event | None = None) -> Result:
-        await asyncio.sleep(3.2)
+        await asyncio.sleep(3.2)  # real time: longer than a repository may take
         return await super().run(job, called_off)
 
 

@@ -189,7 +189,7 @@ class SlowToAsk(AppendFile):
     def append(self, data: bytes) -> None:
         if b'"task_id":"cascade/' in data:
             SlowToAsk.is_asked = True
-            time.sleep(1.0)
+            time.sleep(1.0)  # real time: longer than the next look at what is reserved
         super().append(data)
 
 
