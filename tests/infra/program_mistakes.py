@@ -320,8 +320,8 @@ PROGRAM_MISTAKES = (
     ProgramMistake(
         "users of the broker without the fleet's namespace",
         "broker",
-        '"name": prefix + user.name',
-        '"name": user.name',
+        "given, strict=True)), self._prefix)",
+        'given, strict=True)), "")',
         "users_are_those_of_the_table",
     ),
     ProgramMistake(
